@@ -24,7 +24,8 @@ const (
 	StartContainer ActionKind = "StartContainer"
 	// RunPostStart runs the postStart hook in container ContainerID.
 	RunPostStart ActionKind = "RunPostStart"
-	// RunPreStop runs the preStop hook in container ContainerID, until Until.
+	// RunPreStop runs the preStop hook in container ContainerID. It is wanted no
+	// longer than the grace period lasts.
 	RunPreStop ActionKind = "RunPreStop"
 	// StopContainer sends the stop signal to ContainerID, and kills it at Until.
 	// A second StopContainer with an earlier Until sends no second signal.
@@ -47,7 +48,7 @@ type Action struct {
 	SandboxID   string
 	Attempt     int
 	ImageRef    string
-	// Until is when StopContainer kills and RunPreStop is cut off.
+	// Until is when StopContainer kills; for RunPreStop, when it will be cut off.
 	Until time.Time
 	// Why is for logs and events, for example "Container app failed liveness
 	// probe, will be restarted". It is no part of the key.
@@ -60,17 +61,17 @@ type Key struct {
 	Container string
 	ID        string
 	Attempt   int
-	Until     int64 // Unix nanoseconds; 0: none
+	Until     int64 // StopContainer: Unix nanoseconds; 0: none
 }
 
 // Key returns the identity of the action.
 func (a Action) Key() Key {
 	k := Key{Kind: a.Kind, Container: a.Container, Attempt: a.Attempt}
 	switch a.Kind {
-	case StopContainer, RunPreStop:
+	case StopContainer:
 		k.ID = a.ContainerID
 		k.Until = a.Until.UnixNano()
-	case RunPostStart, RemoveContainer:
+	case RunPostStart, RunPreStop, RemoveContainer:
 		k.ID = a.ContainerID
 	case StopSandbox, RemoveSandbox, StartContainer:
 		k.ID = a.SandboxID

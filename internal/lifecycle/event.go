@@ -36,9 +36,11 @@ type Failed struct {
 // Error makes Failed an error, so that runtimes can return it.
 func (f *Failed) Error() string { return f.Reason + ": " + f.Message }
 
-// Looked says what the runtime was seen to hold.
+// Looked says what the runtime was seen to hold, and which actions were under
+// way then: a start that was begun and is neither is one that was interrupted.
 type Looked struct {
 	Observed Observed
+	UnderWay []Key
 }
 
 // Probed says that a probe's outcome changed.
@@ -56,6 +58,10 @@ type Decided struct {
 	At       time.Time
 }
 
+// ClockStepped says that the wall clock was set: all times remembered move
+// with it, so that no wait becomes longer or shorter.
+type ClockStepped struct{ By time.Duration }
+
 // SourcesChanged says that something a failed action may have lacked has
 // changed (a ConfigMap, a Secret, an image): it may be tried again at once.
 type SourcesChanged struct{}
@@ -66,3 +72,4 @@ func (Looked) event()         {}
 func (Probed) event()         {}
 func (Decided) event()        {}
 func (SourcesChanged) event() {}
+func (ClockStepped) event()   {}

@@ -10,10 +10,11 @@ import (
 // and the agent. It is written to disk (as JSON) after each Apply that changed
 // it. The zero value is the history of a pod never seen before.
 type History struct {
-	// SandboxAttempts counts the sandboxes whose creation was started.
+	// Began is when the pod was first decided on; its active deadline counts
+	// from here.
+	Began time.Time `json:"began,omitzero"`
+	// SandboxAttempts counts the sandboxes made: the next has this number.
 	SandboxAttempts int `json:"sandboxAttempts,omitempty"`
-	// Sandbox is the sandbox that the last containers were started in.
-	Sandbox string `json:"sandbox,omitempty"`
 	// Containers is by container name.
 	Containers map[string]ContainerHistory `json:"containers,omitempty"`
 	// Failures are the last failures of actions that concern the whole pod,
@@ -21,8 +22,9 @@ type History struct {
 	Failures map[ActionKind]FailureHistory `json:"failures,omitempty"`
 	// Termination is set once the end of the pod was begun.
 	Termination *Termination `json:"termination,omitempty"`
-	// Volumes says that the pod's volumes were prepared since it began.
-	Volumes bool `json:"volumes,omitempty"`
+	// VolumesFor is the sandbox attempt, plus one, that the volumes were last
+	// prepared for; 0: nothing is prepared.
+	VolumesFor int `json:"volumesFor,omitempty"`
 	// RestartAll is the round of "restart all containers": containers with a
 	// lower round are dead to the pod.
 	RestartAll int `json:"restartAll,omitempty"`
@@ -35,39 +37,52 @@ type History struct {
 type ContainerHistory struct {
 	// Attempts counts the starts that were begun: the next one has this number.
 	Attempts int `json:"attempts,omitempty"`
-	// ID is the container of the newest attempt, once seen.
-	ID string `json:"id,omitempty"`
-	// StartedIn is the sandbox in which the newest start was begun.
-	StartedIn string `json:"startedIn,omitempty"`
-	// Hash is the hash of the spec that the newest attempt was begun with.
-	Hash string `json:"hash,omitempty"`
-	// Round is History.RestartAll when the newest attempt was begun.
-	Round int `json:"round,omitempty"`
+	// RestartCount is the number of the newest attempt that came to be.
+	RestartCount int `json:"restartCount,omitempty"`
 	// Starting says that the newest start was begun and its end not seen.
 	Starting bool `json:"starting,omitempty"`
-	// Exit is how the newest attempt ended, once seen. It outlives the removal
-	// of the container. LastExit is the one before.
+	// StartedIn is the sandbox in which the newest start was begun, Round is
+	// History.RestartAll then.
+	StartedIn string `json:"startedIn,omitempty"`
+	Round     int    `json:"round,omitempty"`
+	// ID is the container of the newest attempt, once known; Seen says that it
+	// was observed, MadeAt when its start ended.
+	ID     string    `json:"id,omitempty"`
+	Seen   bool      `json:"seen,omitempty"`
+	MadeAt time.Time `json:"madeAt,omitzero"`
+	// Exit is how the newest attempt ended, once seen; LastExit how the one
+	// before did. They outlive the containers.
 	Exit     *Exit `json:"exit,omitempty"`
 	LastExit *Exit `json:"lastExit,omitempty"`
-	// Ended counts the exits seen, for back-off; see restart.go.
+	// Backoff is the wait before the next start.
 	Backoff BackoffHistory `json:"backoff,omitzero"`
-	// Pull is the outcome of the last pull, for attempt PulledFor.
-	PulledFor int             `json:"pulledFor,omitempty"` // attempt+1; 0: none
-	ImageRef  string          `json:"imageRef,omitempty"`
-	Pull      *FailureHistory `json:"pull,omitempty"`
-	// Start is the last failure to start.
+	// ImageRef is the image pulled for attempt PulledFor-1; 0: none is.
+	PulledFor int    `json:"pulledFor,omitempty"`
+	ImageRef  string `json:"imageRef,omitempty"`
+	// Pull and Start are the last failures to pull and to start; nil after a
+	// success.
+	Pull  *FailureHistory `json:"pull,omitempty"`
 	Start *FailureHistory `json:"start,omitempty"`
+	// StopFailure is the last failure to stop or remove; nil after a success.
+	StopFailure *FailureHistory `json:"stopFailure,omitempty"`
 	// PostStart and PreStop are the hooks of container ID.
-	PostStart HookState `json:"postStart,omitempty"`
-	PreStop   HookState `json:"preStop,omitempty"`
-	// PostStartMessage is why postStart failed.
-	PostStartMessage string `json:"postStartMessage,omitempty"`
-	// StopSince and StopWhy: since when and why container ID is being stopped
-	// while the pod goes on. Zero: it is not.
-	StopSince time.Time `json:"stopSince,omitzero"`
-	StopWhy   string    `json:"stopWhy,omitempty"`
+	PostStart HookHistory `json:"postStart,omitzero"`
+	PreStop   HookHistory `json:"preStop,omitzero"`
+	// Stop is the begun stop of container ID; nil: none.
+	Stop *StopHistory `json:"stop,omitempty"`
 	// Probes are the outcomes for container ID.
 	Probes map[ProbeKind]ProbeHistory `json:"probes,omitempty"`
+}
+
+// StopHistory is the begun stop of one container.
+type StopHistory struct {
+	Since time.Time `json:"since"`
+	// Deadline is when its grace period ends.
+	Deadline time.Time `json:"deadline"`
+	// SignalAt is when the stop signal was due; zero: not yet.
+	SignalAt time.Time `json:"signalAt,omitzero"`
+	Why      string    `json:"why,omitempty"`
+	Restart  bool      `json:"restart,omitempty"`
 }
 
 // ProbeHistory is the last outcome of a probe.
@@ -77,15 +92,12 @@ type ProbeHistory struct {
 	Since   time.Time `json:"since"`
 }
 
-// HookState says how far a hook is.
-type HookState string
-
-// The states of a hook. The zero value: not run.
-const (
-	HookNone   HookState = ""
-	HookDone   HookState = "done"
-	HookFailed HookState = "failed"
-)
+// HookHistory says that a hook has ended, and how.
+type HookHistory struct {
+	Done    bool   `json:"done,omitempty"`
+	Failed  bool   `json:"failed,omitempty"`
+	Message string `json:"message,omitempty"`
+}
 
 // Exit is how a container ended.
 type Exit struct {
@@ -122,8 +134,9 @@ type FailureHistory struct {
 type Termination struct {
 	// At is when it began. Deadline is when the last container is killed; it
 	// can only come nearer.
-	At       time.Time `json:"at"`
-	Deadline time.Time `json:"deadline"`
+	At       time.Time     `json:"at"`
+	Grace    time.Duration `json:"grace"`
+	Deadline time.Time     `json:"deadline"`
 	// Reason and Message go to the pod's status where the node ended it
 	// (Evicted, DeadlineExceeded …); empty after a deletion or completion.
 	Reason  string `json:"reason,omitempty"`

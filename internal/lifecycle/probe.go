@@ -48,3 +48,34 @@ type Probe struct {
 	// wanted: after a restart of the agent, the remembered one.
 	Last Outcome
 }
+
+// probeRules say which probes should run: startup alone first, then readiness
+// and liveness. While a container stops, only its readiness is still asked for.
+func (v *view) probeRules() {
+	ending := v.h.Termination != nil || v.d.Begin.End != nil
+	for m := range v.members() {
+		if m.kind == plainInit || m.kind == ephemeralContainer || !m.running() || m.starting {
+			continue
+		}
+		stopping := ending || m.h.Stop != nil
+		if m.spec.StartupProbe != nil && m.h.Probes[StartupProbe].Outcome != Success {
+			if !stopping && m.h.Probes[StartupProbe].Outcome != Failure {
+				v.probe(m, StartupProbe, m.spec.StartupProbe)
+			}
+			continue
+		}
+		if m.spec.ReadinessProbe != nil {
+			v.probe(m, ReadinessProbe, m.spec.ReadinessProbe)
+		}
+		if m.spec.LivenessProbe != nil && !stopping {
+			v.probe(m, LivenessProbe, m.spec.LivenessProbe)
+		}
+	}
+}
+
+func (v *view) probe(m *member, kind ProbeKind, spec *corev1.Probe) {
+	v.d.Probes = append(v.d.Probes, Probe{
+		Key: ProbeKey{ContainerID: m.h.ID, Kind: kind}, Container: m.spec.Name, Spec: spec,
+		IP: v.podIP(), StartedAt: m.obs.StartedAt, Last: m.h.Probes[kind].Outcome,
+	})
+}

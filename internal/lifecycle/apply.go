@@ -1,0 +1,400 @@
+package lifecycle
+
+import (
+	"maps"
+	"time"
+)
+
+// Apply folds one event into the history and returns the new one. It changes
+// nothing in h: what differs is copied.
+func (h History) Apply(e Event) History {
+	switch e := e.(type) {
+	case ActionStarted:
+		return h.actionStarted(e)
+	case ActionEnded:
+		return h.actionEnded(e)
+	case Looked:
+		return h.looked(e)
+	case Probed:
+		return h.probed(e)
+	case Decided:
+		return h.decided(e)
+	case SourcesChanged:
+		return h.sourcesChanged()
+	case ClockStepped:
+		return h.shifted(e.By)
+	}
+	return h
+}
+
+// with returns a history in which the named container's part is c.
+func (h History) with(name string, c ContainerHistory) History {
+	m := make(map[string]ContainerHistory, len(h.Containers)+1)
+	maps.Copy(m, h.Containers)
+	m[name] = c
+	h.Containers = m
+	return h
+}
+
+func (h History) actionStarted(e ActionStarted) History {
+	a := e.Action
+	if a.Kind != StartContainer {
+		return h
+	}
+	c := h.Containers[a.Container]
+	if c.Starting && c.Attempts == a.Attempt+1 {
+		return h // asked again: the same start
+	}
+	if c.Exit != nil {
+		c.LastExit = c.Exit
+	}
+	c.Attempts = a.Attempt + 1
+	c.Starting = true
+	c.StartedIn = a.SandboxID
+	c.Round = h.RestartAll
+	c.ID, c.Seen, c.MadeAt = "", false, time.Time{}
+	c.Exit, c.Stop, c.StopFailure, c.Probes = nil, nil, nil, nil
+	c.PostStart, c.PreStop = HookHistory{}, HookHistory{}
+	return h.with(a.Container, c)
+}
+
+func (h History) actionEnded(e ActionEnded) History {
+	a := e.Action
+	switch a.Kind {
+	case PrepareVolumes:
+		if e.Err == nil && !e.Canceled {
+			h.VolumesFor = a.Attempt + 1
+		}
+		return h.podFailure(e)
+	case CreateSandbox:
+		if e.Err == nil && !e.Canceled {
+			h.SandboxAttempts = max(h.SandboxAttempts, a.Attempt+1)
+		}
+		return h.podFailure(e)
+	case RemovePod:
+		if e.Err == nil && !e.Canceled {
+			h.VolumesFor = 0
+		}
+		return h.podFailure(e)
+	case StopSandbox, RemoveSandbox:
+		return h.podFailure(e)
+	case PullImage:
+		c := h.Containers[a.Container]
+		switch {
+		case e.Canceled:
+			return h
+		case e.Err != nil:
+			c.Pull = nextFailure(c.Pull, *e.Err, e.At, pullBackoff)
+		default:
+			c.Pull = nil
+			c.PulledFor = a.Attempt + 1
+			c.ImageRef = e.ImageRef
+		}
+		return h.with(a.Container, c)
+	case StartContainer:
+		return h.startEnded(e)
+	case RunPostStart:
+		c := h.Containers[a.Container]
+		if c.ID != a.ContainerID || e.Canceled {
+			return h
+		}
+		c.PostStart = hookEnded(e.Err)
+		return h.with(a.Container, c)
+	case RunPreStop:
+		c := h.Containers[a.Container]
+		if c.ID != a.ContainerID {
+			return h
+		}
+		// A hook that was cut off is over too: it has had its time.
+		c.PreStop = hookEnded(e.Err)
+		return h.with(a.Container, c)
+	case StopContainer, RemoveContainer:
+		c, ok := h.Containers[a.Container]
+		switch {
+		case !ok || e.Canceled:
+			return h
+		case e.Err != nil:
+			c.StopFailure = nextFailure(c.StopFailure, *e.Err, e.At, retryBackoff)
+		case c.StopFailure == nil:
+			return h
+		default:
+			c.StopFailure = nil
+		}
+		return h.with(a.Container, c)
+	}
+	return h
+}
+
+func hookEnded(err *Failed) HookHistory {
+	if err == nil {
+		return HookHistory{Done: true}
+	}
+	return HookHistory{Done: true, Failed: true, Message: err.Message}
+}
+
+func (h History) startEnded(e ActionEnded) History {
+	a := e.Action
+	c := h.Containers[a.Container]
+	if c.Attempts != a.Attempt+1 {
+		return h
+	}
+	c.Starting = false
+	if e.ContainerID != "" {
+		c.ID, c.MadeAt = e.ContainerID, e.At
+		c.RestartCount = max(c.RestartCount, a.Attempt)
+	}
+	if e.Err == nil && !e.Canceled {
+		c.Start = nil
+		return h.with(a.Container, c)
+	}
+	if !e.Canceled {
+		b := retryBackoff
+		if e.ContainerID != "" {
+			b = noBackoff // its exit carries the back-off
+		}
+		c.Start = nextFailure(c.Start, *e.Err, e.At, b)
+		if e.Err.Reason != ReasonCreateContainerConfigError {
+			c.PulledFor = 0 // the image may be what was wrong
+		}
+	}
+	if e.ContainerID == "" && c.ID == "" {
+		c = c.undoStart()
+	}
+	return h.with(a.Container, c)
+}
+
+// undoStart forgets a start that made no container.
+func (c ContainerHistory) undoStart() ContainerHistory {
+	c.Attempts--
+	c.Starting = false
+	c.StartedIn = ""
+	if c.LastExit != nil && c.LastExit.Attempt == c.Attempts-1 {
+		c.Exit, c.LastExit = c.LastExit, nil
+		c.ID, c.Seen = c.Exit.ID, true
+	}
+	return c
+}
+
+// podFailure keeps, or clears, the failures of an action of the whole pod.
+func (h History) podFailure(e ActionEnded) History {
+	if e.Canceled {
+		return h
+	}
+	k := e.Action.Kind
+	old, had := h.Failures[k]
+	if e.Err == nil && !had {
+		return h
+	}
+	m := make(map[ActionKind]FailureHistory, len(h.Failures)+1)
+	maps.Copy(m, h.Failures)
+	if e.Err == nil {
+		delete(m, k)
+	} else {
+		var prev *FailureHistory
+		if had {
+			prev = &old
+		}
+		m[k] = *nextFailure(prev, *e.Err, e.At, retryBackoff)
+	}
+	h.Failures = m
+	return h
+}
+
+// looked folds what was observed: containers that came to be, that ended, that
+// vanished, and starts that were interrupted.
+func (h History) looked(e Looked) History {
+	seen := make(map[string]bool, len(e.Observed.Containers))
+	for _, o := range sortedContainers(e.Observed.Containers) {
+		seen[o.ID] = true
+		h = h.sawContainer(o, e.Observed.At)
+	}
+	for _, s := range e.Observed.Sandboxes {
+		h.SandboxAttempts = max(h.SandboxAttempts, s.Attempt+1)
+	}
+	for _, name := range sortedKeys(h.Containers) {
+		c := h.Containers[name]
+		switch {
+		case c.Starting && !starting(e.UnderWay, name):
+			h = h.with(name, c.interrupted(e.Observed))
+		case c.ID != "" && c.Exit == nil && !seen[c.ID] && !starting(e.UnderWay, name) &&
+			(c.Seen || e.Observed.At.After(c.MadeAt)):
+			c.Exit = &Exit{
+				ID: c.ID, Attempt: c.Attempts - 1, Unknown: true,
+				Reason:  ReasonContainerStatusUnknown,
+				Message: "the container is gone from the runtime, and how it ended is not known",
+				// Its start is unknown too, so that the back-off counts it as a crash.
+				FinishedAt: e.Observed.At,
+			}
+			h = h.with(name, c.crashed(*c.Exit))
+		}
+	}
+	return h
+}
+
+// interrupted settles a start that the agent began before it died, and that
+// made no container that can be seen.
+func (c ContainerHistory) interrupted(o Observed) ContainerHistory {
+	for _, s := range o.Sandboxes {
+		if s.ID == c.StartedIn {
+			// The runtime keeps a container before it runs: none kept, none ran.
+			return c.undoStart()
+		}
+	}
+	c.Starting = false
+	c.Exit = &Exit{
+		Attempt: c.Attempts - 1, Unknown: true,
+		Reason:     ReasonContainerStatusUnknown,
+		Message:    "the container may have run: its start was begun, and its sandbox was lost before the start was seen to end",
+		FinishedAt: o.At,
+	}
+	return c.crashed(*c.Exit)
+}
+
+func (h History) sawContainer(o Container, at time.Time) History {
+	c, known := h.Containers[o.Name]
+	if o.Attempt < c.Attempts-1 {
+		return h // an older attempt: its exit was folded, or is of no interest
+	}
+	if known && c.ID == o.ID && c.Seen && (c.Exit != nil || o.State != ContainerExited) {
+		return h
+	}
+	if o.Attempt > c.Attempts-1 {
+		// The history was lost or is behind: believe the runtime.
+		if c.Exit != nil {
+			c.LastExit = c.Exit
+		}
+		c = ContainerHistory{
+			Attempts: o.Attempt + 1, LastExit: c.LastExit, Backoff: c.Backoff,
+			StartedIn: o.SandboxID, Round: h.RestartAll, Start: c.Start,
+		}
+	}
+	c.ID = o.ID
+	c.Seen = true
+	if c.MadeAt.IsZero() {
+		c.MadeAt = at
+	}
+	if c.StartedIn == "" {
+		c.StartedIn = o.SandboxID
+	}
+	if o.State != ContainerCreated {
+		c.RestartCount = max(c.RestartCount, o.Attempt)
+	}
+	if o.State != ContainerCreated || c.Exit != nil {
+		c.Starting = false
+	}
+	if o.State == ContainerExited && c.Exit == nil {
+		x := exitOf(o)
+		c.Exit = &x
+		c = c.crashed(x)
+	}
+	return h.with(o.Name, c)
+}
+
+func exitOf(o Container) Exit {
+	x := Exit{
+		ID: o.ID, Attempt: o.Attempt, Code: o.ExitCode, Unknown: o.ExitUnknown, Signal: o.Signal,
+		Reason: o.Reason, Message: o.Message, StartedAt: o.StartedAt, FinishedAt: o.FinishedAt,
+	}
+	if x.Reason == "" {
+		switch {
+		case x.Unknown:
+			x.Reason = ReasonContainerStatusUnknown
+		case x.Code == 0:
+			x.Reason = ReasonCompleted
+		default:
+			x.Reason = ReasonError
+		}
+	}
+	return x
+}
+
+func (h History) probed(e Probed) History {
+	for _, name := range sortedKeys(h.Containers) {
+		c := h.Containers[name]
+		if c.ID != e.Key.ContainerID || c.Exit != nil {
+			continue
+		}
+		if c.Probes[e.Key.Kind].Outcome == e.Outcome {
+			return h
+		}
+		m := make(map[ProbeKind]ProbeHistory, len(c.Probes)+1)
+		maps.Copy(m, c.Probes)
+		m[e.Key.Kind] = ProbeHistory{Outcome: e.Outcome, Message: e.Message, Since: e.At}
+		c.Probes = m
+		return h.with(name, c)
+	}
+	return h
+}
+
+// decided remembers what a decision reported, and stamps what it began.
+func (h History) decided(e Decided) History {
+	d := e.Decision
+	status := d.Status
+	h.Status = &status
+	if h.Began.IsZero() {
+		h.Began = e.At
+	}
+	if end := d.Begin.End; end != nil {
+		t := Termination{At: e.At, Grace: end.Grace, Deadline: e.At.Add(end.Grace), Reason: end.Reason,
+			Message: end.Message, Failed: end.Failed, Conditions: end.Conditions}
+		if old := h.Termination; old != nil {
+			// A second wish can only bring the deadline nearer.
+			t.At = old.At
+			if old.Deadline.Before(t.Deadline) {
+				t.Deadline = old.Deadline
+			}
+			t.Grace = min(old.Grace, t.Grace)
+			t.Reason, t.Message, t.Failed, t.Conditions = old.Reason, old.Message, old.Failed, old.Conditions
+		}
+		h.Termination = &t
+	}
+	for _, s := range d.Begin.Stops {
+		c := h.Containers[s.Container]
+		if c.ID != s.ID {
+			continue
+		}
+		st := StopHistory{Since: e.At, Deadline: e.At.Add(s.Grace), Why: s.Why, Restart: s.Restart}
+		if c.Stop != nil {
+			st = *c.Stop
+		}
+		if s.Signal && st.SignalAt.IsZero() {
+			st.SignalAt = e.At
+		}
+		c.Stop = &st
+		h = h.with(s.Container, c)
+	}
+	if d.Begin.RestartAll {
+		h.RestartAll++
+	}
+	return h
+}
+
+// sourcesChanged lifts the waits of actions that may have lacked something.
+func (h History) sourcesChanged() History {
+	for _, name := range sortedKeys(h.Containers) {
+		c := h.Containers[name]
+		if c.Pull == nil && c.Start == nil {
+			continue
+		}
+		if c.Pull != nil {
+			f := *c.Pull
+			f.Until = f.At
+			c.Pull = &f
+		}
+		if c.Start != nil {
+			f := *c.Start
+			f.Until = f.At
+			c.Start = &f
+		}
+		h = h.with(name, c)
+	}
+	if len(h.Failures) > 0 {
+		m := make(map[ActionKind]FailureHistory, len(h.Failures))
+		for k, f := range h.Failures {
+			f.Until = f.At
+			m[k] = f
+		}
+		h.Failures = m
+	}
+	return h
+}

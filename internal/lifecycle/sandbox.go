@@ -1,0 +1,90 @@
+package lifecycle
+
+import corev1 "k8s.io/api/core/v1"
+
+// sandboxUsable says that containers can be started in s.
+func sandboxUsable(pod *corev1.Pod, s *Sandbox) bool {
+	if !s.Ready || s.HostNetwork != pod.Spec.HostNetwork {
+		return false
+	}
+	return s.HostNetwork || len(s.IPs) > 0
+}
+
+// sandboxRules bring up a usable sandbox, with volumes prepared for it, if any
+// container may still start. They answer whether containers can be started.
+func (v *view) sandboxRules() bool {
+	v.retireSandboxes()
+	if v.sandboxOK {
+		return true
+	}
+	if v.sandbox != nil {
+		v.because(ReasonPodSandboxNotReady, "", "the sandbox is not ready, or its network mode changed: everything in it stops")
+		if !v.stopAll("Pod sandbox changed, it will be killed and re-created.") {
+			return false
+		}
+		if v.sandbox.Ready {
+			v.want(Action{Kind: StopSandbox, SandboxID: v.sandbox.ID, Why: "sandbox changed"})
+			return false
+		}
+	}
+	attempt := v.h.SandboxAttempts
+	if v.h.VolumesFor != attempt+1 {
+		if f, ok := v.h.Failures[PrepareVolumes]; ok {
+			v.because(f.Reason, "", f.Message)
+			if v.waits(f.Until) {
+				return false
+			}
+		}
+		v.want(Action{Kind: PrepareVolumes, Attempt: attempt})
+		return false
+	}
+	if f, ok := v.h.Failures[CreateSandbox]; ok {
+		v.because(f.Reason, "", f.Message)
+		if v.waits(f.Until) {
+			return false
+		}
+	}
+	v.want(Action{Kind: CreateSandbox, Attempt: attempt})
+	return false
+}
+
+// retireSandboxes stops and removes all sandboxes but the newest.
+func (v *view) retireSandboxes() {
+	if len(v.sandboxes) < 2 {
+		return
+	}
+	holds := map[string]bool{}
+	for _, c := range v.in.Observed.Containers {
+		holds[c.SandboxID] = true
+	}
+	for _, s := range v.sandboxes[:len(v.sandboxes)-1] {
+		switch {
+		case s.Ready:
+			v.want(Action{Kind: StopSandbox, SandboxID: s.ID, Why: "an older sandbox of the pod"})
+		case !holds[s.ID]:
+			v.want(Action{Kind: RemoveSandbox, SandboxID: s.ID, Why: "an older sandbox of the pod"})
+		}
+	}
+}
+
+// stopAll stops every live container, all at once, and answers whether none is
+// left.
+func (v *view) stopAll(why string) bool {
+	none := true
+	for m := range v.members() {
+		if m.starting {
+			none = false
+		}
+		if m.alive() {
+			none = false
+			v.stop(m, stopReason{why: why, grace: podGrace(v.pod), turn: true})
+		}
+	}
+	for _, c := range v.strays {
+		if c.State == ContainerRunning || c.State == ContainerUnknown {
+			none = false
+		}
+	}
+	v.stopStrays()
+	return none
+}
