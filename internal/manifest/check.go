@@ -1,0 +1,226 @@
+package manifest
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/operation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kubernetes/pkg/api/pod"
+	"k8s.io/kubernetes/pkg/apis/core"
+	apiv1 "k8s.io/kubernetes/pkg/apis/core/v1"
+	"k8s.io/kubernetes/pkg/apis/core/validation"
+
+	"github.com/berth-run/berth/internal/probetiming"
+)
+
+// checker checks one decoded object and fills in its defaults.
+type checker struct {
+	root   *node    // of the object
+	prefix string   // of its paths within the document: items[2]
+	out    reporter // of the file
+
+	decoded  []string // paths that the decoder reported
+	rejected []string // paths of unsupported fields
+	errors   int
+}
+
+// report passes a problem on; its Field is relative to the object, and Line 0
+// means that of the field.
+func (c *checker) report(p Problem) {
+	if p.Line == 0 {
+		p.Line = locate(c.root, p.Field)
+	}
+	p.Field = joined(c.prefix, p.Field)
+	if p.Severity == Error {
+		c.errors++
+	}
+	c.out(p)
+}
+
+// pod checks p and gives it its defaults.
+func (c *checker) pod(p *corev1.Pod) {
+	c.metadata(p)
+	c.status()
+	for _, f := range unsupported(p) {
+		c.rejected = append(c.rejected, f.Field)
+		c.report(f)
+	}
+	for _, t := range probetiming.Check(p) {
+		c.report(Problem{Field: "metadata.annotations[" + t.Key + "]", Rule: RuleInvalid, Message: t.Message, Hint: t.Hint})
+	}
+	apiv1.SetObjectDefaults_Pod(p)
+	var internal core.Pod
+	if err := apiv1.Convert_v1_Pod_To_core_Pod(p, &internal, nil); err != nil {
+		c.report(Problem{Rule: RuleInvalid, Message: err.Error()})
+		return
+	}
+	pod.DefaultPodLevelResources(&internal)
+	options := pod.GetValidationOptionsFromPodSpecAndMeta(&internal.Spec, nil, &internal.ObjectMeta, nil)
+	options.ResourceIsPod = true
+	errs := validation.ValidatePodCreate(&internal, options)
+	create := operation.Operation{Type: operation.Create}
+	errs = append(errs, apiv1.Validate_PodSpec(context.Background(), create, field.NewPath("spec"), &p.Spec, nil)...)
+	c.invalid(errs)
+	if c.errors > 0 {
+		return
+	}
+	for _, w := range pod.GetWarningsForPod(context.Background(), &internal, nil) {
+		c.upstreamWarning(w)
+	}
+	status := p.Status
+	if err := apiv1.Convert_core_Pod_To_v1_Pod(&internal, p, nil); err != nil {
+		c.report(Problem{Rule: RuleInvalid, Message: err.Error()})
+	}
+	p.Status = status
+	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: kindPod}
+}
+
+func (c *checker) configMap(m *corev1.ConfigMap) {
+	c.metadata(m)
+	apiv1.SetObjectDefaults_ConfigMap(m)
+	var internal core.ConfigMap
+	if err := apiv1.Convert_v1_ConfigMap_To_core_ConfigMap(m, &internal, nil); err != nil {
+		c.report(Problem{Rule: RuleInvalid, Message: err.Error()})
+		return
+	}
+	c.invalid(validation.ValidateConfigMap(&internal))
+	m.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: kindConfigMap}
+}
+
+// secret also moves stringData into data, as the API server does.
+func (c *checker) secret(s *corev1.Secret) {
+	c.metadata(s)
+	apiv1.SetObjectDefaults_Secret(s)
+	for key, text := range s.StringData {
+		if s.Data == nil {
+			s.Data = make(map[string][]byte, len(s.StringData))
+		}
+		s.Data[key] = []byte(text)
+	}
+	s.StringData = nil
+	var internal core.Secret
+	if err := apiv1.Convert_v1_Secret_To_core_Secret(s, &internal, nil); err != nil {
+		c.report(Problem{Rule: RuleInvalid, Message: err.Error()})
+		return
+	}
+	c.invalid(validation.ValidateSecret(&internal))
+	s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: kindSecret}
+}
+
+// metadata applies what holds for the metadata of any object from a file: the
+// default namespace, a name made from generateName, and nothing of what an API
+// server or a controller keeps there.
+func (c *checker) metadata(o metav1.Object) {
+	if o.GetNamespace() == "" {
+		o.SetNamespace(metav1.NamespaceDefault)
+	}
+	if o.GetName() == "" && o.GetGenerateName() != "" && len(o.GetGenerateName()) < 240 {
+		o.SetName(o.GetGenerateName() + suffix(c.root))
+	}
+	if uid := string(o.GetUID()); uid != "" && !safeUID(uid) {
+		c.report(Problem{Field: "metadata.uid", Rule: RuleInvalid, Message: quoted(uid) + " is not a uid: it names folders, so it may hold only a–z, 0–9 and -", Hint: "remove it"})
+	}
+	dropped := func(name, message string) {
+		c.report(Problem{Field: "metadata." + name, Rule: RuleNoEffect, Severity: Warning, Message: message})
+	}
+	if len(o.GetFinalizers()) > 0 {
+		dropped("finalizers", "has no effect: nothing would ever remove them")
+	}
+	if len(o.GetOwnerReferences()) > 0 {
+		dropped("ownerReferences", "has no effect: no owner is looked after here")
+	}
+	if o.GetDeletionTimestamp() != nil {
+		dropped("deletionTimestamp", "is ignored: the object is declared, so it is wanted")
+	}
+	o.SetFinalizers(nil)
+	o.SetOwnerReferences(nil)
+	o.SetDeletionTimestamp(nil)
+	o.SetDeletionGracePeriodSeconds(nil)
+	o.SetCreationTimestamp(metav1.Time{})
+	o.SetResourceVersion("")
+	o.SetGeneration(0)
+	o.SetSelfLink("")
+	o.SetManagedFields(nil)
+}
+
+// safeUID reports whether a uid can name a folder.
+func safeUID(uid string) bool {
+	return len(uid) <= 64 && strings.Trim(uid, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" && uid[0] != '-'
+}
+
+// suffix ends a generated name. It depends only on the manifest: the same
+// manifest is the same pod, also after a restart.
+func suffix(root *node) string {
+	h := fnv.New32a()
+	hashNode(h, root)
+	return rand.SafeEncodeString(fmt.Sprintf("%05d", h.Sum32()%100000))
+}
+
+// status warns of a status that someone copied from a cluster.
+func (c *checker) status() {
+	f := c.root.field("status")
+	if f == nil || f.value.kind == nullNode || f.value.kind == mapNode && len(f.value.fields) == 0 {
+		return
+	}
+	c.report(Problem{Line: f.line, Field: "status", Rule: RuleNoEffect, Severity: Warning, Message: "is ignored: berth finds out itself", Hint: "remove it"})
+}
+
+// invalid reports the errors of upstream's validation, except those that only
+// follow from what the decoder reported.
+func (c *checker) invalid(errs field.ErrorList) {
+	var seen []string
+	for _, e := range errs {
+		path := ourPath(e.Field)
+		key := string(e.Type) + " " + path
+		if c.explained(path) || e.Type != field.ErrorTypeInvalid && slices.Contains(seen, key) {
+			continue
+		}
+		seen = append(seen, key)
+		message, hint := words(e, path, c.root)
+		if message == "" {
+			continue
+		}
+		line := locate(c.root, path)
+		if e.Type == field.ErrorTypeInvalid {
+			line = locateValue(c.root, path, e.BadValue)
+		}
+		c.report(Problem{Line: line, Field: path, Rule: RuleInvalid, Message: message, Hint: hint})
+	}
+}
+
+// explained reports whether the decoder found something at the field, around
+// it, or beside it that makes a further error there noise.
+func (c *checker) explained(path string) bool {
+	if slices.ContainsFunc(c.rejected, func(r string) bool { return within(path, r) }) {
+		return true
+	}
+	for _, d := range c.decoded {
+		if d != "" && (within(path, d) || parentOf(path) == parentOf(d) && find(c.root, path) == nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// parentOf is path without its last element.
+func parentOf(path string) string {
+	i := strings.LastIndexAny(path, ".[")
+	return path[:max(i, 0)]
+}
+
+// upstreamWarning passes on a warning of upstream's, which come as
+// "path: text".
+func (c *checker) upstreamWarning(text string) {
+	path, message, ok := strings.Cut(text, ": ")
+	if !ok || strings.Contains(path, " ") {
+		path, message = "", text
+	}
+	c.report(Problem{Field: path, Rule: RuleAdvice, Severity: Warning, Message: shorter(message)})
+}

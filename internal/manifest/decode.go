@@ -1,0 +1,338 @@
+package manifest
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// decoder fills API types from nodes and reports all that does not fit.
+type decoder struct {
+	report func(line int, path *field.Path, rule Rule, message, hint string)
+	skip   map[string]bool // paths that are left out
+	// above are the struct types around the value that is being decoded, the
+	// outermost first, with their paths; they serve to say where a misplaced
+	// field belongs.
+	above []place
+}
+
+type place struct {
+	typ  reflect.Type
+	path *field.Path
+}
+
+// pathText is path as it is printed; the root has no name.
+func pathText(path *field.Path) string {
+	if path == nil {
+		return ""
+	}
+	return path.String()
+}
+
+func (d *decoder) mismatch(n *node, path *field.Path, want, hint string) {
+	message := "is " + n.noun() + ", want " + want
+	d.report(n.line, path, RuleType, message, hint)
+}
+
+// value decodes n into v.
+func (d *decoder) value(n *node, v reflect.Value, path *field.Path) {
+	if n.kind == nullNode {
+		return // as JSON: null leaves a field as it is
+	}
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		d.value(n, v.Elem(), path)
+		return
+	}
+	if u, ok := v.Addr().Interface().(json.Unmarshaler); ok {
+		d.special(n, v.Type(), u, path)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		d.structure(n, v, path)
+	case reflect.Map:
+		d.mapping(n, v, path)
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			d.bytes(n, v, path)
+		} else {
+			d.list(n, v, path)
+		}
+	case reflect.String:
+		d.text(n, v, path)
+	case reflect.Bool:
+		d.boolean(n, v, path)
+	case reflect.Int32, reflect.Int64:
+		d.integer(n, v, path)
+	default:
+		panic(fmt.Sprintf("manifest: the API has a field of kind %s at %s", v.Kind(), pathText(path)))
+	}
+}
+
+// structure decodes a mapping with known keys.
+func (d *decoder) structure(n *node, v reflect.Value, path *field.Path) {
+	if n.kind != mapNode {
+		hint := `write its fields below it as "field: value"`
+		if n.kind == listNode {
+			hint = `remove the "- "`
+		}
+		d.mismatch(n, path, "a mapping", hint)
+		return
+	}
+	d.above = append(d.above, place{v.Type(), path})
+	defer func() { d.above = d.above[:len(d.above)-1] }()
+	known := fieldsOf(v.Type())
+	seen := make(map[string]int, len(n.fields))
+	for _, f := range n.fields {
+		at := child(path, f.key)
+		if d.skip[pathText(at)] {
+			continue
+		}
+		if first, ok := seen[f.key]; ok {
+			d.twice(f, first, at)
+			continue
+		}
+		seen[f.key] = f.line
+		index, ok := known.index[f.key]
+		if !ok {
+			message, hint := d.unknown(f.key)
+			d.report(f.line, at, RuleUnknown, message, hint)
+			continue
+		}
+		d.value(f.value, v.FieldByIndex(index), at)
+	}
+}
+
+func (d *decoder) twice(f entry, first int, path *field.Path) {
+	d.report(f.line, path, RuleDuplicate, fmt.Sprintf("is already given on line %d", first), "remove one of the two")
+}
+
+// child is path.Child for a root that may be nil.
+func child(path *field.Path, name string) *field.Path {
+	if path == nil {
+		return field.NewPath(name)
+	}
+	return path.Child(name)
+}
+
+// mapping decodes a mapping with free keys.
+func (d *decoder) mapping(n *node, v reflect.Value, path *field.Path) {
+	if n.kind != mapNode {
+		hint := `write each entry as "key: value"`
+		if n.kind == listNode {
+			hint = `write each entry as "key: value", without the "- "`
+		}
+		d.mismatch(n, path, "a mapping", hint)
+		return
+	}
+	t := v.Type()
+	v.Set(reflect.MakeMapWithSize(t, len(n.fields)))
+	seen := make(map[string]int, len(n.fields))
+	for _, f := range n.fields {
+		at := path.Key(f.key)
+		if first, ok := seen[f.key]; ok {
+			d.twice(f, first, at)
+			continue
+		}
+		seen[f.key] = f.line
+		elem := reflect.New(t.Elem()).Elem()
+		d.value(f.value, elem, at)
+		v.SetMapIndex(reflect.ValueOf(f.key).Convert(t.Key()), elem)
+	}
+}
+
+func (d *decoder) list(n *node, v reflect.Value, path *field.Path) {
+	if n.kind != listNode {
+		d.mismatch(n, path, "a list", listHint(n, v.Type().Elem()))
+		return
+	}
+	v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))
+	for i, item := range n.items {
+		at := path.Index(i)
+		if item.kind == nullNode {
+			hint := "remove it"
+			if v.Type().Elem().Kind() == reflect.String {
+				hint = `remove it, or write "" for an empty string`
+			}
+			d.report(item.line, at, RuleType, "is empty", hint)
+			continue
+		}
+		d.value(item, v.Index(i), at)
+	}
+}
+
+func listHint(n *node, elem reflect.Type) string {
+	switch {
+	case n.kind == mapNode && elem.Kind() == reflect.Struct:
+		if _, ok := fieldsOf(elem).index["name"]; ok {
+			return `write each item as "- name: …"`
+		}
+		return `start each item with "- "`
+	case n.kind == stringNode && elem.Kind() == reflect.String:
+		words := strings.Fields(n.text)
+		if len(words) == 0 || len(words) > 6 || strings.ContainsAny(n.text, `"'|&;<>$`) {
+			return `write each item on its own line, after "- "`
+		}
+		for i, w := range words {
+			words[i] = strconv.Quote(w)
+		}
+		return "write [" + strings.Join(words, ", ") + "]"
+	}
+	return `start each item with "- "`
+}
+
+func (d *decoder) bytes(n *node, v reflect.Value, path *field.Path) {
+	if n.kind != stringNode {
+		d.mismatch(n, path, "base64 text", "use stringData for plain text, and put it in quotes")
+		return
+	}
+	data, err := base64.StdEncoding.DecodeString(n.text)
+	if err != nil {
+		hint := "encode it with base64 -w0"
+		if strings.HasPrefix(path.String(), "data") || strings.Contains(path.String(), "].data[") {
+			hint = "encode it with base64 -w0, or move it to stringData as it is"
+		}
+		// The value stays out of the message: it may be a secret.
+		d.report(n.line, path, RuleType, "is not base64", hint)
+		return
+	}
+	v.SetBytes(data)
+}
+
+func (d *decoder) text(n *node, v reflect.Value, path *field.Path) {
+	switch n.kind {
+	case stringNode:
+		v.SetString(n.text)
+	case boolNode, intNode, floatNode:
+		d.mismatch(n, path, "a string", fmt.Sprintf("put it in quotes: %q", n.text))
+	case listNode:
+		hint := ""
+		if len(n.items) == 1 {
+			hint = "write the one value, without the list"
+		}
+		d.mismatch(n, path, "a string", hint)
+	default:
+		d.mismatch(n, path, "a string", "")
+	}
+}
+
+func (d *decoder) boolean(n *node, v reflect.Value, path *field.Path) {
+	if n.kind == boolNode {
+		v.SetBool(n.truth)
+		return
+	}
+	hint := "write true or false"
+	if n.kind == stringNode && (n.text == "true" || n.text == "false") {
+		hint = "remove the quotes"
+	}
+	d.mismatch(n, path, "true or false", hint)
+}
+
+func (d *decoder) integer(n *node, v reflect.Value, path *field.Path) {
+	whole, ok := n.whole, n.kind == intNode
+	if n.kind == floatNode && n.float == math.Trunc(n.float) && math.Abs(n.float) < 1<<53 {
+		whole, ok = int64(n.float), true
+	}
+	switch {
+	case ok && !v.OverflowInt(whole):
+		v.SetInt(whole)
+	case ok, n.kind == floatNode && math.Abs(n.float) >= 1<<53:
+		most := int64(math.MaxInt64)
+		if v.Kind() == reflect.Int32 {
+			most = math.MaxInt32
+		}
+		d.report(n.line, path, RuleType, fmt.Sprintf("%s does not fit, the largest number here is %d", n.text, most), "")
+	default:
+		d.mismatch(n, path, "a whole number", wholeHint(n))
+	}
+}
+
+// wholeHint helps with "80" and with 30s.
+func wholeHint(n *node) string {
+	if n.kind != stringNode {
+		return ""
+	}
+	if _, err := strconv.ParseInt(n.text, 10, 64); err == nil {
+		return "remove the quotes"
+	}
+	if seconds, ok := strings.CutSuffix(n.text, "s"); ok {
+		if _, err := strconv.ParseInt(seconds, 10, 64); err == nil {
+			return "write the number alone: " + seconds
+		}
+	}
+	return ""
+}
+
+// special decodes the types that read their own JSON: quantities, ports that
+// are a number or a name, times.
+func (d *decoder) special(n *node, t reflect.Type, u json.Unmarshaler, path *field.Path) {
+	var raw []byte
+	switch n.kind {
+	case stringNode:
+		raw, _ = json.Marshal(n.text)
+	case intNode:
+		raw = strconv.AppendInt(nil, n.whole, 10)
+	case floatNode:
+		raw, _ = json.Marshal(n.float)
+	}
+	var want, hint string
+	fits := raw != nil
+	switch t.Name() {
+	case "Quantity":
+		want, hint = "a quantity", "for example 500m, 2, 64Mi or 1Gi"
+	case "IntOrString":
+		want, hint = "a number or a name", "for example 8080 or http"
+		fits = n.kind == intNode || n.kind == stringNode
+	case "Time", "MicroTime":
+		want, hint = "a time", "for example 2026-01-31T15:04:05Z"
+		fits = n.kind == stringNode
+	default:
+		want = "a " + t.Name()
+	}
+	if !fits {
+		d.mismatch(n, path, want, hint)
+		return
+	}
+	if err := u.UnmarshalJSON(raw); err != nil {
+		if t.Name() == "IntOrString" && n.kind == intNode {
+			d.report(n.line, path, RuleType, n.text+" is not a port", "use 1–65535")
+			return
+		}
+		d.mismatch(n, path, want, hint)
+	}
+}
+
+// structFields are the JSON fields of a struct type.
+type structFields struct {
+	index map[string][]int
+	names []string // in the order of the type
+}
+
+var fieldCache sync.Map // reflect.Type → *structFields
+
+// fieldsOf lists the JSON fields of a struct, embedded ones as if they were its
+// own.
+func fieldsOf(t reflect.Type) *structFields {
+	if f, ok := fieldCache.Load(t); ok {
+		return f.(*structFields)
+	}
+	fs := &structFields{index: map[string][]int{}}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "" || name == "-" || !f.IsExported() {
+			continue
+		}
+		fs.index[name] = f.Index
+		fs.names = append(fs.names, name)
+	}
+	fieldCache.Store(t, fs)
+	return fs
+}
