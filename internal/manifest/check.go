@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/operation"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 	apiv1 "k8s.io/kubernetes/pkg/apis/core/v1"
 	"k8s.io/kubernetes/pkg/apis/core/validation"
+	"k8s.io/kubernetes/pkg/capabilities"
 
 	"github.com/berth-run/berth/internal/probetiming"
 )
@@ -27,6 +30,7 @@ type checker struct {
 	out    reporter // of the file
 
 	decoded  []string // paths that the decoder reported
+	moved    []string // where misplaced fields belong; lists without index
 	rejected []string // paths of unsupported fields
 	errors   int
 }
@@ -55,6 +59,11 @@ func (c *checker) pod(p *corev1.Pod) {
 	for _, t := range probetiming.Check(p) {
 		c.report(Problem{Field: "metadata.annotations[" + t.Key + "]", Rule: RuleInvalid, Message: t.Message, Hint: t.Hint})
 	}
+	c.modes()
+	if g := p.Spec.TerminationGracePeriodSeconds; g != nil && *g < 0 {
+		c.report(Problem{Field: "spec.terminationGracePeriodSeconds", Rule: RuleAdvice, Severity: Warning,
+			Message: "is below 0, which Kubernetes takes as 1"})
+	}
 	apiv1.SetObjectDefaults_Pod(p)
 	var internal core.Pod
 	if err := apiv1.Convert_v1_Pod_To_core_Pod(p, &internal, nil); err != nil {
@@ -64,6 +73,7 @@ func (c *checker) pod(p *corev1.Pod) {
 	pod.DefaultPodLevelResources(&internal)
 	options := pod.GetValidationOptionsFromPodSpecAndMeta(&internal.Spec, nil, &internal.ObjectMeta, nil)
 	options.ResourceIsPod = true
+	allowPrivileged()
 	errs := validation.ValidatePodCreate(&internal, options)
 	create := operation.Operation{Type: operation.Create}
 	errs = append(errs, apiv1.Validate_PodSpec(context.Background(), create, field.NewPath("spec"), &p.Spec, nil)...)
@@ -80,6 +90,34 @@ func (c *checker) pod(p *corev1.Pod) {
 	}
 	p.Status = status
 	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: kindPod}
+}
+
+// allowPrivileged tells upstream's validation, once, that privileged containers
+// may run; the API server has a flag for it.
+var allowPrivileged = sync.OnceFunc(func() { capabilities.Setup(true, 0) })
+
+// modes warns of file modes that are surely meant to be octal and are not: 400
+// is 0620. Those above 511 are errors anyway.
+func (c *checker) modes() {
+	volumes := find(c.root, "spec.volumes")
+	if volumes == nil {
+		return
+	}
+	var walk func(n *node, path string)
+	walk = func(n *node, path string) {
+		for i, item := range n.items {
+			walk(item, fmt.Sprintf("%s[%d]", path, i))
+		}
+		for _, f := range n.fields {
+			at := path + "." + f.key
+			if (f.key == "mode" || f.key == "defaultMode") && slices.Contains([]string{"400", "440", "444", "500"}, f.value.text) {
+				c.report(Problem{Line: f.line, Field: at, Rule: RuleAdvice, Severity: Warning,
+					Message: fmt.Sprintf("%s is decimal, so the mode is %04o", f.value.text, f.value.whole), Hint: "write 0" + f.value.text + " if that was meant"})
+			}
+			walk(f.value, at)
+		}
+	}
+	walk(volumes, "spec.volumes")
 }
 
 func (c *checker) configMap(m *corev1.ConfigMap) {
@@ -187,6 +225,9 @@ func (c *checker) invalid(errs field.ErrorList) {
 		if message == "" {
 			continue
 		}
+		if rest, ok := strings.CutPrefix(path, "data["); ok && find(c.root, path) == nil && find(c.root, "stringData["+rest) != nil {
+			path = "stringData[" + rest
+		}
 		line := locate(c.root, path)
 		if e.Type == field.ErrorTypeInvalid {
 			line = locateValue(c.root, path, e.BadValue)
@@ -201,6 +242,10 @@ func (c *checker) explained(path string) bool {
 	if slices.ContainsFunc(c.rejected, func(r string) bool { return within(path, r) }) {
 		return true
 	}
+	plain := listIndex.ReplaceAllString(path, "[]")
+	if slices.ContainsFunc(c.moved, func(m string) bool { return within(plain, m) }) {
+		return true
+	}
 	for _, d := range c.decoded {
 		if d != "" && (within(path, d) || parentOf(path) == parentOf(d) && find(c.root, path) == nil) {
 			return true
@@ -208,6 +253,8 @@ func (c *checker) explained(path string) bool {
 	}
 	return false
 }
+
+var listIndex = regexp.MustCompile(`\[\d+\]`)
 
 // parentOf is path without its last element.
 func parentOf(path string) string {

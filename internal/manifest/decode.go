@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -17,6 +19,10 @@ import (
 type decoder struct {
 	report func(line int, path *field.Path, rule Rule, message, hint string)
 	skip   map[string]bool // paths that are left out
+	secret bool            // values stay out of messages
+	// moved takes the place where a misplaced field belongs; lists are written
+	// without an index.
+	moved func(path string)
 	// above are the struct types around the value that is being decoded, the
 	// outermost first, with their paths; they serve to say where a misplaced
 	// field belongs.
@@ -37,8 +43,11 @@ func pathText(path *field.Path) string {
 }
 
 func (d *decoder) mismatch(n *node, path *field.Path, want, hint string) {
-	message := "is " + n.noun() + ", want " + want
-	d.report(n.line, path, RuleType, message, hint)
+	noun := n.noun()
+	if d.secret && !strings.HasPrefix(pathText(path), "metadata") {
+		noun = n.kind.String()
+	}
+	d.report(n.line, path, RuleType, "is "+noun+", want "+want, hint)
 }
 
 // value decodes n into v.
@@ -197,7 +206,7 @@ func (d *decoder) bytes(n *node, v reflect.Value, path *field.Path) {
 	data, err := base64.StdEncoding.DecodeString(n.text)
 	if err != nil {
 		hint := "encode it with base64 -w0"
-		if strings.HasPrefix(path.String(), "data") || strings.Contains(path.String(), "].data[") {
+		if d.secret {
 			hint = "encode it with base64 -w0, or move it to stringData as it is"
 		}
 		// The value stays out of the message: it may be a secret.
@@ -212,7 +221,11 @@ func (d *decoder) text(n *node, v reflect.Value, path *field.Path) {
 	case stringNode:
 		v.SetString(n.text)
 	case boolNode, intNode, floatNode:
-		d.mismatch(n, path, "a string", fmt.Sprintf("put it in quotes: %q", n.text))
+		hint := "put it in quotes"
+		if !d.secret {
+			hint += fmt.Sprintf(": %q", n.text)
+		}
+		d.mismatch(n, path, "a string", hint)
 	case listNode:
 		hint := ""
 		if len(n.items) == 1 {
@@ -306,6 +319,11 @@ func (d *decoder) special(n *node, t reflect.Type, u json.Unmarshaler, path *fie
 			d.report(n.line, path, RuleType, n.text+" is not a port", "use 1–65535")
 			return
 		}
+		if number, ok := strings.CutSuffix(n.text, "B"); ok && t.Name() == "Quantity" {
+			if _, err := resource.ParseQuantity(number); err == nil {
+				hint = "write " + number + ", without the B"
+			}
+		}
 		d.mismatch(n, path, want, hint)
 	}
 }
@@ -325,14 +343,22 @@ func fieldsOf(t reflect.Type) *structFields {
 		return f.(*structFields)
 	}
 	fs := &structFields{index: map[string][]int{}}
-	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "" || name == "-" || !f.IsExported() {
-			continue
-		}
-		fs.index[name] = f.Index
-		fs.names = append(fs.names, name)
-	}
+	fs.add(t, nil)
 	fieldCache.Store(t, fs)
 	return fs
+}
+
+func (fs *structFields) add(t reflect.Type, above []int) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		index := append(slices.Clone(above), i)
+		switch {
+		case name == "" && f.Anonymous:
+			fs.add(f.Type, index)
+		case name != "" && name != "-" && f.IsExported():
+			fs.index[name] = index
+			fs.names = append(fs.names, name)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -113,11 +114,15 @@ func foreignHint(kind string) string {
 	if hint := advice[kind]; hint != "" {
 		return hint
 	}
-	ours := []string{kindPod, kindConfigMap, kindSecret, kindList}
-	if near, _ := nearest(kind, ours); near != "" {
-		return "did you mean " + near + "?"
+	known := append([]string{kindPod, kindConfigMap, kindSecret, kindList}, slices.Sorted(maps.Keys(advice))...)
+	near, _ := nearest(kind, known)
+	switch {
+	case near == "":
+		return "remove it"
+	case advice[near] != "":
+		return "did you mean " + near + "? Then " + advice[near]
 	}
-	return "remove it"
+	return "did you mean " + near + "?"
 }
 
 // kindHint guesses what a document without a kind is.

@@ -160,6 +160,9 @@ func unreadable(path string, err error) Problem {
 		p.Message, p.Hint = "is an address, not a file", "write curl -fsSL "+path+" | berth run -"
 	case errors.Is(err, fs.ErrNotExist):
 		p.Message, p.Hint = "there is no such file", nearby(path)
+		if _, err := os.Lstat(path); err == nil {
+			p.Message, p.Hint = "is a link to a file that is not there", ""
+		}
 	case errors.Is(err, fs.ErrPermission):
 		p.Message, p.Hint = "cannot read: permission denied", "see ls -l"
 	}

@@ -2,12 +2,18 @@ package manifest
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files and docs/pod-spec.md")
@@ -55,4 +61,214 @@ func TestBadManifestsSayWhatToDo(t *testing.T) {
 		b.WriteString(problems.Error() + "\n\n")
 	}
 	golden(t, "testdata/bad.golden", b.String())
+}
+
+// manifests reads a folder of testdata.
+func manifests(t testing.TB, folder string) map[string][]byte {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join("testdata", folder))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for _, e := range entries {
+		if files[e.Name()], err = os.ReadFile(filepath.Join("testdata", folder, e.Name())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return files
+}
+
+func TestGoodManifestsHaveNoProblems(t *testing.T) {
+	for name, data := range manifests(t, "good") {
+		set, problems := Decode(name, data)
+		if len(problems) > 0 {
+			t.Errorf("%v", problems)
+		}
+		if len(set.Pods) == 0 {
+			t.Errorf("%s: no pods", name)
+		}
+		for _, pod := range set.Pods {
+			if pod.Namespace == "" || pod.Name == "" || pod.Spec.TerminationGracePeriodSeconds == nil || pod.Kind != "Pod" {
+				t.Errorf("%s: the pod %s lacks its defaults", name, pod.Name)
+			}
+			if o, ok := set.Origin(pod); !ok || o.File != name || o.Line < 1 {
+				t.Errorf("%s: the origin of the pod %s is %+v", name, pod.Name, o)
+			}
+		}
+	}
+}
+
+// What passes our decoder means what it means to Kubernetes' own.
+func TestDecodingIsUpstreams(t *testing.T) {
+	checked := 0
+	for _, folder := range []string{"good", "bad"} {
+		for name, data := range manifests(t, folder) {
+			checked += sameAsUpstream(t, name, data)
+		}
+	}
+	if checked < 40 {
+		t.Errorf("only %d documents were compared", checked)
+	}
+}
+
+// sameAsUpstream decodes each document that holds one pod, ConfigMap or Secret
+// with both decoders, and compares what comes out before any default.
+func sameAsUpstream(t *testing.T, name string, data []byte) (compared int) {
+	data, bad := checkText(data)
+	if bad != nil {
+		return 0
+	}
+	for _, doc := range splitYAML(data) {
+		clean := true
+		root, ok := parseYAML(doc, func(Problem) { clean = false })
+		if !ok || !clean || root.kind != mapNode {
+			continue
+		}
+		var ours, theirs any
+		switch root.textOf("kind") {
+		case kindPod:
+			ours, theirs = &corev1.Pod{}, &corev1.Pod{}
+		case kindConfigMap:
+			ours, theirs = &corev1.ConfigMap{}, &corev1.ConfigMap{}
+		case kindSecret:
+			ours, theirs = &corev1.Secret{}, &corev1.Secret{}
+		default:
+			continue
+		}
+		d := &decoder{moved: func(string) {}, report: func(int, *field.Path, Rule, string, string) { clean = false }}
+		d.value(root, reflect.ValueOf(ours).Elem(), nil)
+		if !clean || root.field("status") != nil {
+			continue
+		}
+		err := yaml.UnmarshalStrict(doc.data, theirs)
+		if err != nil {
+			t.Errorf("%s: upstream refuses what we accept: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(theirs, ours); diff != "" {
+			t.Errorf("%s: decoded otherwise than upstream (-theirs +ours):\n%s", name, diff)
+		}
+		compared++
+	}
+	return compared
+}
+
+func TestSecretTextBecomesData(t *testing.T) {
+	set, _ := Decode("hello.yaml", manifests(t, "good")["hello.yaml"])
+	want := map[string][]byte{"password": []byte("hunter2"), "user": []byte("admin")}
+	if diff := cmp.Diff(want, set.Secrets[0].Data); diff != "" || set.Secrets[0].StringData != nil {
+		t.Error(diff, set.Secrets[0].StringData)
+	}
+	if got := *set.Pods[0].Spec.Volumes[0].ConfigMap.DefaultMode; got != 0o440 {
+		t.Errorf("the mode 0440 became %04o", got)
+	}
+}
+
+func TestNoValueOfASecretIsPrinted(t *testing.T) {
+	for _, text := range []string{
+		"data: hunter2", "data: {a: hunter2}", "data: {a: [hunter2]}", "stringData: hunter2", "data:\n  a: !!int hunter2",
+		"type: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: hunter2}", "data: [hunter2]", "immutable: hunter2",
+		"data: {a: 1232}\nstringData: {b: 1232}",
+	} {
+		_, problems := Decode("s.yaml", []byte("apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n"+text+"\n"))
+		if len(problems) == 0 || strings.Contains(problems.Error(), "hunter2") || strings.Contains(problems.Error(), "1232") {
+			t.Errorf("%s: %v", text, problems)
+		}
+	}
+}
+
+func TestGeneratedNameDependsOnContentOnly(t *testing.T) {
+	name := func(text string) string {
+		set, problems := Decode("a.yaml", []byte(text))
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		return set.Pods[0].Name
+	}
+	const text = "apiVersion: v1\nkind: Pod\nmetadata: {generateName: job-}\nspec: {containers: [{name: app, image: busybox}]}\n"
+	first := name(text)
+	if again := name("# a comment\n---\n" + text); again != first {
+		t.Errorf("the same manifest is %s and %s", first, again)
+	}
+	if other := name(strings.Replace(text, "busybox", "alpine", 1)); other == first {
+		t.Errorf("another manifest is %s too", other)
+	}
+	if len(first) != len("job-")+5 {
+		t.Errorf("the name is %s", first)
+	}
+}
+
+func TestOnlyObjectsWithoutErrorsAreInTheSet(t *testing.T) {
+	const text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\ndatum: {}\n"
+	set, problems := Decode("a.yaml", []byte(text))
+	if len(set.ConfigMaps) != 1 || set.ConfigMaps[0].Name != "a" || problems.Err() == nil {
+		t.Errorf("%d ConfigMaps, %v", len(set.ConfigMaps), problems)
+	}
+}
+
+func TestWarningsAloneAreNoError(t *testing.T) {
+	set, problems := Decode("a.yaml", []byte("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {nodeName: here, containers: [{name: app, image: busybox}]}\n"))
+	if err := problems.Err(); err != nil || len(set.Pods) != 1 || len(problems.Warnings()) != 1 {
+		t.Errorf("%v, %d pods, %v", err, len(set.Pods), problems)
+	}
+}
+
+func TestManyProblemsAreCut(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n")
+	for i := range 2 * maxProblems {
+		fmt.Fprintf(&b, "  k%d: 5\n", i)
+	}
+	_, problems := Decode("a.yaml", []byte(b.String()))
+	if last := problems[len(problems)-1]; len(problems) != maxProblems+1 || !strings.Contains(last.Message, "1000 more") {
+		t.Errorf("%d problems, the last: %v", len(problems), last)
+	}
+}
+
+func TestSizeLimits(t *testing.T) {
+	const head = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+	big := head + "# " + strings.Repeat("x", MaxDocumentBytes) + "\n"
+	for name, data := range map[string]string{
+		"2: the document is larger than 3 MiB":    "# first\n---\n" + big,
+		"b.yaml: the file is larger than 16 MiB":  strings.Repeat(big, 6),
+		"1: values are nested more than 100 deep": "{" + strings.Repeat(`"a":{`, 5000),
+	} {
+		start := time.Now()
+		_, problems := Decode("b.yaml", []byte(data))
+		if len(problems) != 1 || !strings.Contains(problems.Error(), name) {
+			t.Errorf("want %q, got %v", name, problems)
+		}
+		t.Logf("%s after %v", name, time.Since(start))
+	}
+}
+
+func TestMissingReferences(t *testing.T) {
+	set, _ := Decode("hello.yaml", manifests(t, "good")["hello.yaml"])
+	if problems := set.MissingReferences(); len(problems) > 0 {
+		t.Errorf("all is there, but %v", problems)
+	}
+	set.ConfigMaps, set.Secrets = nil, nil
+	want := []string{
+		"hello.yaml:36: warning: spec.containers[0].envFrom[0].configMapRef.name: the ConfigMap default/settings is not in these manifests (the pod waits until it is there; add it, or write optional: true)",
+		"hello.yaml:61: warning: spec.volumes[2].projected.sources[0].secret.name: the Secret default/keys is not in these manifests (the pod waits until it is there; add it, or write optional: true)",
+	}
+	if diff := cmp.Diff(strings.Join(want, "\n"), set.MissingReferences().Error()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLocate(t *testing.T) {
+	root, ok := parseYAML(document{data: []byte("a:\n  b:\n  - c: 1\n  - d:\n      x.y: 1\n      x.y]z: 2\n      e: 3\n")}, func(Problem) {})
+	if !ok {
+		t.Fatal("the document is good")
+	}
+	for path, want := range map[string]int{
+		"": 1, "a": 1, "a.b": 2, "a.b[0]": 3, "a.b[0].c": 3, "a.b[1].d": 4, "a.b[1].d[x.y]": 5, "a.b[1].d[x.y]z]": 6,
+		"a.b[1].d.e": 7, "a.b[1].d[none]": 4, "a.b[7].c": 2, "a.none.c": 1, "a.b[x]": 2, "none": 1, "a.b[": 2,
+	} {
+		if got := locate(root, path); got != want {
+			t.Errorf("%s is on line %d, want %d", path, got, want)
+		}
+	}
 }

@@ -38,6 +38,7 @@ var (
 	// examples are upstream's "(e.g. 'a',  or 'b', regex used for validation
 	// is '…')", which fills a terminal and helps nobody.
 	examples = regexp.MustCompile(` ?\(e\.g\. (.*?),? ?regex used for validation is '.*?'\)`)
+	eg       = regexp.MustCompile(`,? ?\(e\.g\. ([^()]*)\)`)
 	bare     = regexp.MustCompile(` ?\(regex used for validation is '.*?'\)`)
 	allowed  = regexp.MustCompile(`^supported values: (.*)$`)
 	item     = regexp.MustCompile(`"((?:[^"\\]|\\.)*)"`)
@@ -66,7 +67,10 @@ func words(e *field.Error, path string, root *node) (message, hint string) {
 		if detail == "" {
 			return "is not allowed here", ""
 		}
-		return "is not allowed: " + detail, ""
+		if strings.HasPrefix(path, "spec.") && strings.HasSuffix(path, ".stopSignal") {
+			return "is not allowed while spec.os.name is not set", "write os: {name: linux} below spec"
+		}
+		return refusal("is not allowed", detail), ""
 	case field.ErrorTypeInvalid, field.ErrorTypeTypeInvalid:
 		return invalid(path, value, detail)
 	case field.ErrorTypeTooLong:
@@ -102,10 +106,39 @@ func invalid(path, value, detail string) (message, hint string) {
 	if rest, ok := strings.CutPrefix(detail, "must be greater than or equal to "); ok {
 		return value + " is too small", "use " + rest + " or more"
 	}
-	if value == "" {
-		return "is not valid: " + detail, ""
+	for _, n := range nameRules {
+		if strings.HasPrefix(detail, n.theirs) && value != "" {
+			return value + " is not a valid " + n.noun, n.ours
+		}
+	}
+	switch {
+	case strings.Contains(detail, "field label not supported"):
+		return value + " is no field that a container can be given", "use metadata.name, namespace, uid, labels['…'] or annotations['…'], spec.nodeName, status.podIP, status.podIPs, status.hostIP or status.hostIPs"
+	case strings.HasPrefix(detail, "must be a number between 0 and 0777 (octal)"):
+		return value + " is no file mode; it is read as decimal", "write it with a leading 0, as 0" + value
+	case value == "" || strings.HasPrefix(value, `"<secret`):
+		return refusal("is not valid", detail), ""
 	}
 	return value + " is not valid: " + detail, ""
+}
+
+// refusal leaves the verdict out when the detail is one.
+func refusal(verdict, detail string) string {
+	for _, start := range []string{"may not", "must", "cannot", "can not", "only"} {
+		if strings.HasPrefix(detail, start) {
+			return detail
+		}
+	}
+	return verdict + ": " + detail
+}
+
+// nameRules say in short what upstream says in three lines.
+var nameRules = []struct{ theirs, noun, ours string }{
+	{"a lowercase RFC 1123 label must", "name", "use a–z, 0–9 and -, and start and end with a letter or digit"},
+	{"a lowercase RFC 1123 subdomain must", "name", "use a–z, 0–9, - and ., and start and end with a letter or digit"},
+	{"a valid label must be an empty string or", "label value", "use letters, digits, -, _ and ., and start and end with a letter or digit"},
+	{"name part must consist of", "key", "use letters, digits, -, _ and ., and start and end with a letter or digit"},
+	{"a valid config key must", "key", "use letters, digits, -, _ and ."},
 }
 
 func notSupported(bad any, value, detail string) (message, hint string) {
@@ -146,6 +179,7 @@ func shorter(text string) string {
 		list := strings.ReplaceAll(strings.ReplaceAll(m[1], ",  or", " or"), ", or", " or")
 		return ", for example " + strings.Trim(list, " ,")
 	})
+	text = eg.ReplaceAllString(text, ", for example $1")
 	return strings.TrimSpace(bare.ReplaceAllString(text, ""))
 }
 

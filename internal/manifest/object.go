@@ -190,6 +190,9 @@ func (f *file) list(n *node, prefix, kind, implied string) {
 	items := n.field("items")
 	switch {
 	case items == nil || items.value.kind == nullNode:
+		if len(f.problems) > 0 {
+			return
+		}
 		f.report(Problem{Line: n.line, Field: "items", Rule: RuleKind, Severity: Warning, Message: "the " + kind + " is empty"})
 	case items.value.kind != listNode:
 		f.report(Problem{Line: items.line, Field: "items", Rule: RuleType, Message: "is " + items.value.noun() + ", want a list", Hint: `start each item with "- "`})
@@ -207,7 +210,9 @@ var unread = map[string]bool{"status": true, "metadata.managedFields": true}
 func (f *file) object(n *node, prefix, kind string) {
 	o := object{kind: kind, origin: Origin{File: f.name, Line: n.line, Path: prefix, root: n}}
 	c := &checker{root: n, prefix: prefix, out: f.report}
-	d := &decoder{report: c.decodeProblem, skip: unread}
+	d := &decoder{report: c.decodeProblem, skip: unread, secret: kind == kindSecret, moved: func(path string) {
+		c.moved = append(c.moved, path)
+	}}
 	switch kind {
 	case kindPod:
 		pod := &corev1.Pod{}

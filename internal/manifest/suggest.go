@@ -36,11 +36,13 @@ func (d *decoder) belongs(key string) string {
 	for i := len(d.above) - 2; i >= 0; i-- {
 		p := d.above[i]
 		if _, ok := fieldsOf(p.typ).index[key]; ok && key != "name" {
+			d.moved(pathText(child(p.path, key)))
 			return "it belongs to " + parentName(p.path) + ", which is " + levels(len(d.above)-1-i) + " up: indent it less"
 		}
 	}
 	here := d.above[len(d.above)-1]
 	if below := fieldBelow(here.typ, key, here.path); below != "" {
+		d.moved(below)
 		return "it belongs below, as " + below
 	}
 	return ""

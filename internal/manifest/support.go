@@ -169,7 +169,7 @@ var supportTable = []typeRules{
 		typ:       "VolumeProjection",
 		supported: "secret downwardAPI configMap",
 		rules: []rule{
-			reject("serviceAccountToken", "is not supported: there is no API server that signs tokens", "remove it"),
+			reject("serviceAccountToken", "is not supported: there is no API server that signs tokens", "remove the volume and its mounts"),
 			reject("clusterTrustBundle", "is not supported: there are no trust bundles here", "use a configMap"),
 			reject("podCertificate", "is not supported: nothing signs certificates here", "use a secret"),
 		},
@@ -191,6 +191,7 @@ var supportTable = []typeRules{
 		typ:       "ContainerPort",
 		supported: "name hostPort containerPort protocol hostIP",
 		rules:     []rule{{field: "protocol", support: Rejected, value: "SCTP", message: "is not supported", hint: "use TCP or UDP"}},
+		notes:     map[string]string{"hostIP": "for hostPort"},
 	},
 	{typ: "EnvVar", supported: "name value valueFrom"},
 	{
@@ -229,7 +230,10 @@ var supportTable = []typeRules{
 			"initialDelaySeconds": "below one second by annotation, see above",
 		},
 	},
-	{typ: "Lifecycle", supported: "postStart preStop stopSignal"},
+	{
+		typ: "Lifecycle", supported: "postStart preStop stopSignal",
+		notes: map[string]string{"stopSignal": "needs spec.os.name; alpha, and off, in Kubernetes 1.37; always on here"},
+	},
 	{
 		typ:       "LifecycleHandler",
 		supported: "exec httpGet sleep",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,6 +37,10 @@ func parseYAML(doc document, report func(Problem)) (root *node, ok bool) {
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): (.*)$`)
 
+// parserCounts tells the messages that count lines from 0 from those that count
+// from 1: the parser's from the scanner's.
+var parserCounts = regexp.MustCompile(`^did not find expected (<|key|node|'|')`)
+
 // syntaxHints say what usually is behind the parser's words.
 var syntaxHints = []struct{ says, message, hint string }{
 	{"mapping values are not allowed in this context", "a second \": \" on the line, or a line that is indented too far", "check the indentation; quote the value if it holds \": \""},
@@ -60,8 +65,11 @@ func syntaxProblem(doc document, err error) Problem {
 	line := 0
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		line, _ = strconv.Atoi(m[1])
-		p.Line = doc.firstLine + line
 		text = m[2]
+		if parserCounts.MatchString(text) {
+			line++
+		}
+		p.Line = doc.firstLine + line
 	}
 	text = strings.TrimPrefix(text, "yaml: ")
 	lines := strings.Split(string(doc.data), "\n")
@@ -78,6 +86,9 @@ func syntaxProblem(doc document, err error) Problem {
 	}
 	if name, ok := strings.CutPrefix(text, "unknown anchor "); ok {
 		name = strings.Trim(strings.TrimSuffix(name, " referenced"), "'")
+		if at := slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, "*"+name) }); at >= 0 {
+			p.Line = doc.firstLine + at + 1
+		}
 		p.Message, p.Hint = "no anchor &"+name+" is defined above for the alias *"+name, "quote the value if it should start with *"
 		return p
 	}

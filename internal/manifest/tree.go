@@ -77,21 +77,22 @@ func (n *node) textOf(key string) string {
 	return ""
 }
 
-// noun says what the node is, for messages.
+// String names the kind for messages, with its article.
+func (k kind) String() string {
+	return [...]string{"empty", "a boolean", "a number", "a number", "a string", "a list", "a mapping"}[k]
+}
+
+// noun says what the node is, with its value, for messages.
 func (n *node) noun() string {
 	switch n.kind {
-	case nullNode:
-		return "empty"
 	case boolNode:
 		return "the boolean " + n.text
 	case intNode, floatNode:
 		return "the number " + n.text
 	case stringNode:
 		return "the string " + quoted(n.text)
-	case listNode:
-		return "a list"
 	default:
-		return "a mapping"
+		return n.kind.String()
 	}
 }
 
@@ -289,7 +290,7 @@ func (g *grower) scalar(y *yaml.Node, n *node) {
 	}
 	var out any
 	if err := y.Decode(&out); err != nil {
-		g.fail(y, RuleType, fmt.Sprintf("%s does not fit its tag %s", quoted(y.Value), tag), "")
+		g.fail(y, RuleType, fmt.Sprintf("the value does not fit its tag %s", tag), "")
 		return
 	}
 	switch v := out.(type) {
