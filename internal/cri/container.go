@@ -1,0 +1,158 @@
+package cri
+
+import (
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berth-run/berth/internal/cri/store"
+	"github.com/berth-run/berth/internal/shim"
+)
+
+// Reasons for a container's end, as containerd gives them.
+const (
+	reasonCompleted  = "Completed"
+	reasonError      = "Error"
+	reasonOOMKilled  = "OOMKilled"
+	reasonStartError = "StartError"
+	// ReasonUnknown says that the container ended and nobody knows how. Its
+	// exit code is UnknownExitCode, which means nothing.
+	ReasonUnknown = "ContainerStatusUnknown"
+
+	// UnknownExitCode stands for an exit code that is not known.
+	UnknownExitCode = -1
+	// startErrorExitCode is what containerd reports if nothing was started.
+	startErrorExitCode = 128
+)
+
+// container is one container. What its configuration says never changes.
+type container struct {
+	id        string
+	sandboxID string
+	config    *runtimeapi.ContainerConfig
+	turn      turn // create, start, remove
+
+	saving sync.Mutex // orders writes of the record's file; held for one write
+
+	mu  sync.Mutex // guards what follows
+	rec store.Container
+	pid int // of the first process; 0: not known
+	// starting is set while the shim is asked to start it. An exit that is
+	// reported meanwhile waits in early, so that a container is seen to start
+	// before it is seen to end.
+	starting bool
+	early    *shim.Exit
+	exited   chan struct{} // closed when the state becomes exited
+}
+
+func newContainer(rec store.Container) *container {
+	c := &container{
+		id: rec.ID, sandboxID: rec.SandboxID, config: rec.Config.P, turn: newTurn(),
+		rec: rec, exited: make(chan struct{}),
+	}
+	if rec.State == store.ContainerExited {
+		close(c.exited)
+	}
+	return c
+}
+
+func (c *container) record() store.Container {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rec
+}
+
+func (c *container) state() store.ContainerState { return c.record().State }
+
+func (c *container) init() (pid int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pid
+}
+
+// changeContainer alters the record and writes it.
+func (s *Service) changeContainer(c *container, alter func(*store.Container)) error {
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	c.mu.Lock()
+	was := c.rec.State
+	alter(&c.rec)
+	rec := c.rec
+	if was != store.ContainerExited && rec.State == store.ContainerExited {
+		close(c.exited)
+	}
+	c.mu.Unlock()
+	return s.store.PutContainer(rec)
+}
+
+func (c *container) status() *runtimeapi.ContainerStatus {
+	rec := c.record()
+	st := &runtimeapi.ContainerStatus{
+		Id:          rec.ID,
+		Metadata:    c.config.GetMetadata(),
+		State:       criContainerState(rec.State),
+		CreatedAt:   rec.CreatedAt.UnixNano(),
+		Image:       proto.CloneOf(c.config.GetImage()),
+		ImageRef:    rec.ImageRef,
+		ImageId:     rec.ImageID,
+		Labels:      c.config.GetLabels(),
+		Annotations: c.config.GetAnnotations(),
+		Mounts:      c.config.GetMounts(),
+		LogPath:     rec.LogPath,
+		Resources:   &runtimeapi.ContainerResources{Linux: rec.Resources.P},
+		User:        criUser(rec),
+		StopSignal:  criStopSignal(c.config.GetStopSignal(), rec.StopSignal),
+	}
+	st.Image.Image = rec.Image
+	if rec.State == store.ContainerRunning || rec.State == store.ContainerExited {
+		st.StartedAt = nanos(rec.StartedAt)
+	}
+	if rec.State == store.ContainerExited {
+		st.FinishedAt = nanos(rec.FinishedAt)
+		st.ExitCode = rec.ExitCode
+		st.Reason = exitReason(rec)
+		st.Message = rec.Message
+	}
+	return st
+}
+
+func exitReason(rec store.Container) string {
+	switch {
+	case rec.Reason != "":
+		return rec.Reason
+	case rec.ExitCode == 0:
+		return reasonCompleted
+	default:
+		return reasonError
+	}
+}
+
+func criContainerState(state store.ContainerState) runtimeapi.ContainerState {
+	switch state {
+	case store.ContainerMaking, store.ContainerCreated:
+		return runtimeapi.ContainerState_CONTAINER_CREATED
+	case store.ContainerRunning:
+		return runtimeapi.ContainerState_CONTAINER_RUNNING
+	case store.ContainerExited:
+		return runtimeapi.ContainerState_CONTAINER_EXITED
+	}
+	return runtimeapi.ContainerState_CONTAINER_UNKNOWN
+}
+
+func criUser(rec store.Container) *runtimeapi.ContainerUser {
+	u := &runtimeapi.LinuxContainerUser{Uid: int64(rec.UID), Gid: int64(rec.GID)}
+	for _, g := range rec.Groups {
+		u.SupplementalGroups = append(u.SupplementalGroups, int64(g))
+	}
+	return &runtimeapi.ContainerUser{Linux: u}
+}
+
+// nanos is a time as the CRI writes it; 0 for none.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}

@@ -1,0 +1,201 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berth-run/berth/internal/cri/network"
+	"github.com/berth-run/berth/internal/cri/store"
+)
+
+// runtimeHandler is the one handler there is, beside "".
+const runtimeHandler = "berth"
+
+// RunPodSandbox makes a sandbox and returns its id. If it fails, nothing is
+// left of it.
+func (s *Service) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	if err := validateSandbox(config, handler); err != nil {
+		return "", err
+	}
+	config = proto.CloneOf(config)
+	sb := newSandbox(store.Sandbox{
+		ID:        newID(),
+		Handler:   handler,
+		CreatedAt: time.Now(),
+		State:     store.SandboxMaking,
+	})
+	sb.config, sb.rec.Config.P = config, config
+
+	name := sandboxName(config.GetMetadata())
+	if err := s.reserve(name, sb.id); err != nil {
+		return "", err
+	}
+	release, err := sb.turn.take(ctx)
+	if err != nil {
+		s.unreserve(name, sb.id)
+		return "", err
+	}
+	defer release()
+	if err := s.do(ctx, s.sandboxSteps(sb)); err != nil {
+		s.unreserve(name, sb.id)
+		return "", fmt.Errorf("cannot run sandbox of pod %s/%s: %w", config.GetMetadata().GetNamespace(), config.GetMetadata().GetName(), err)
+	}
+	s.log.Debug("sandbox is ready", "id", sb.id, "took", time.Since(sb.rec.CreatedAt))
+	s.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, sb.id, sb.id)
+	s.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, sb.id, sb.id)
+	return sb.id, nil
+}
+
+func validateSandbox(config *runtimeapi.PodSandboxConfig, handler string) error {
+	m := config.GetMetadata()
+	if m.GetName() == "" || m.GetNamespace() == "" || m.GetUid() == "" {
+		return status.Errorf(codes.InvalidArgument, "cannot run sandbox: its metadata needs name, namespace and uid, got %v", m)
+	}
+	if handler != "" && handler != runtimeHandler {
+		return status.Errorf(codes.InvalidArgument, "no runtime handler %q is configured; there is only %q", handler, runtimeHandler)
+	}
+	ns := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	if u := ns.GetUsernsOptions(); u.GetMode() == runtimeapi.NamespaceMode_POD && u != nil {
+		if len(u.GetUids()) != 1 || len(u.GetGids()) != 1 || !proto.Equal(u.GetUids()[0], u.GetGids()[0]) {
+			return status.Error(codes.InvalidArgument, "a user namespace needs one mapping of uids and the same one of gids")
+		}
+		if ns.GetPid() == runtimeapi.NamespaceMode_NODE || ns.GetIpc() == runtimeapi.NamespaceMode_NODE {
+			return status.Error(codes.InvalidArgument, "a sandbox with a user namespace can't use the host's pid or ipc namespace")
+		}
+	}
+	return validateSysctls(config)
+}
+
+// sandboxSteps are the parts of a sandbox, in the order they are made. The
+// kept ones stay until the sandbox is removed, the live ones go when it stops.
+func (s *Service) sandboxSteps(sb *sandbox) []step {
+	return append(s.sandboxKeptSteps(sb), s.sandboxLiveSteps(sb)...)
+}
+
+func (s *Service) sandboxKeptSteps(sb *sandbox) []step {
+	return []step{
+		{
+			name: "record the sandbox",
+			do: func(context.Context) error {
+				s.mu.Lock()
+				s.sandboxes[sb.id] = sb
+				s.mu.Unlock()
+				return s.changeSandbox(sb, func(*store.Sandbox) {})
+			},
+			undo: func(context.Context) error {
+				if err := s.store.DeleteSandbox(sb.id); err != nil {
+					return err
+				}
+				s.mu.Lock()
+				delete(s.sandboxes, sb.id)
+				s.mu.Unlock()
+				return nil
+			},
+		},
+		{
+			name: "write the sandbox's files",
+			do:   func(context.Context) error { return s.writeSandboxFiles(sb) },
+			undo: func(context.Context) error { return os.RemoveAll(s.sandboxDir(sb.id)) },
+		},
+	}
+}
+
+func (s *Service) sandboxLiveSteps(sb *sandbox) []step {
+	steps := []step{
+		{
+			name: "make the sandbox's namespaces",
+			do:   func(context.Context) error { return s.makeNamespaces(sb) },
+			undo: func(context.Context) error { return unpin(s.namespaceDir(sb.id)) },
+		},
+		{
+			name: "mount the sandbox's /dev/shm",
+			do:   func(context.Context) error { return s.mountShm(sb) },
+			undo: func(context.Context) error { return unmount(s.shmPath(sb.id)) },
+		},
+		{
+			name: "connect the sandbox",
+			do:   func(ctx context.Context) error { return s.connect(ctx, sb) },
+			undo: func(ctx context.Context) error { return s.cfg.Network.Teardown(ctx, sb.id) },
+		},
+		{
+			name: "set the sandbox's sysctls", // after the network: they may name its interface
+			do:   func(context.Context) error { return s.applySysctls(sb) },
+		},
+		{
+			name: "start the pause process",
+			do:   func(ctx context.Context) error { return s.startPause(ctx, sb) },
+			undo: func(ctx context.Context) error { return s.endPause(ctx, sb) },
+		},
+		{
+			name: "record that the sandbox is ready",
+			do: func(context.Context) error {
+				return s.changeSandbox(sb, func(r *store.Sandbox) { r.State = store.SandboxReady })
+			},
+		},
+	}
+	return steps
+}
+
+// connect gives the sandbox its network. With the host's there is nothing to do.
+func (s *Service) connect(ctx context.Context, sb *sandbox) error {
+	if sb.hostNetwork() {
+		return nil
+	}
+	ports, err := portMappings(sb.config.GetPortMappings())
+	if err != nil {
+		return err
+	}
+	result, err := s.cfg.Network.Setup(ctx, network.Request{ID: sb.id, NetNS: s.pinPath(sb.id, nsNet), Ports: ports})
+	if err != nil {
+		return err
+	}
+	return s.changeSandbox(sb, func(r *store.Sandbox) {
+		r.IPs = nil
+		for _, ip := range result.IPs {
+			r.IPs = append(r.IPs, ip.String())
+		}
+	})
+}
+
+// portMappings leaves out ports that the host does not open.
+func portMappings(list []*runtimeapi.PortMapping) ([]network.PortMapping, error) {
+	var out []network.PortMapping
+	for _, p := range list {
+		if p.GetHostPort() <= 0 {
+			continue
+		}
+		m := network.PortMapping{
+			HostPort:      uint16(p.GetHostPort()),
+			ContainerPort: uint16(p.GetContainerPort()),
+			Proto:         protocol(p.GetProtocol()),
+		}
+		if p.GetHostIp() != "" {
+			ip, err := netip.ParseAddr(p.GetHostIp())
+			if err != nil {
+				return nil, fmt.Errorf("cannot open host port %d: host IP: %w", p.GetHostPort(), err)
+			}
+			m.HostIP = ip
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+func protocol(p runtimeapi.Protocol) network.Protocol {
+	switch p {
+	case runtimeapi.Protocol_UDP:
+		return network.UDP
+	case runtimeapi.Protocol_SCTP:
+		return network.SCTP
+	default:
+		return network.TCP
+	}
+}
