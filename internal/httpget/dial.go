@@ -1,0 +1,70 @@
+package httpget
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"golang.org/x/sys/unix"
+)
+
+// dialer sends no keep-alive packets: connections live for one check.
+var dialer = net.Dialer{KeepAlive: -1}
+
+// Conn is a connection of one check. Its Close leaves neither side in TIME_WAIT
+// (kubernetes#89898: a socket a check, 60 s each, until the ports are used up)
+// and never waits. The kubelet lets close linger for a second instead, which
+// holds a thread for as long when the peer doesn't answer.
+type Conn struct {
+	*net.TCPConn
+	// secure says that TLS's own goodbye goes before Close.
+	secure bool
+}
+
+// Dial opens a connection for one check or one request. Cancelling ctx abandons
+// the attempt; it has no effect on an open connection.
+func Dial(ctx context.Context, address string) (Conn, error) {
+	c, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return Conn{}, err
+	}
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		c.Close()
+		return Conn{}, errors.New("not a TCP connection")
+	}
+	if err := tcp.SetLinger(0); err != nil {
+		tcp.Close()
+		return Conn{}, err
+	}
+	return Conn{TCPConn: tcp}, nil
+}
+
+// Close ends the connection for good: with FIN, so that the server reads a clean
+// end of file, and then RST, so that both kernels forget it. Where the server
+// has ended its half already, or TLS has said goodbye, RST alone will do and no
+// program sees it; a FIN would then leave the server in TIME_WAIT.
+func (c Conn) Close() error {
+	if !c.secure && !c.peerClosed() {
+		// It fails where the connection is broken; nothing is left to say then.
+		_ = c.CloseWrite()
+	}
+	return c.TCPConn.Close()
+}
+
+// closeWait is TCP_CLOSE_WAIT of the kernel's tcp_states.h.
+const closeWait = 8
+
+func (c Conn) peerClosed() bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return true
+	}
+	var state uint8
+	err = raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			state = info.State
+		}
+	})
+	return err != nil || state == closeWait
+}
