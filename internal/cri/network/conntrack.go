@@ -42,7 +42,7 @@ func forgetFlows(ts []target) error {
 			continue
 		}
 		if _, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f.family, f.flows); err != nil {
-			return fmt.Errorf("cannot forget where UDP packets to host ports went before: %w", err)
+			return fmt.Errorf("cannot delete entries of the connection table: %w", err)
 		}
 	}
 	return nil

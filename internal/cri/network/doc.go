@@ -18,8 +18,8 @@
 //
 // It never creates or removes a network namespace; it is handed a path.
 //
-// State is kept in small files that are replaced by rename but not synced: they
-// describe interfaces and rules, which do not survive the power cut that a sync
+// State is kept in one small file a pod, changed by rename but not synced: it
+// describes interfaces and rules, which do not survive the power cut that a sync
 // guards against. Files of an earlier boot are discarded.
 //
 // Known limits: one Linux bridge has 1023 ports, so one Network has at most 1023

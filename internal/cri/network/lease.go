@@ -15,22 +15,23 @@ import (
 	"sync"
 )
 
-// Lease is what a pod was given.
+// Lease is what a pod was given. That all of it exists is not in here: the alias
+// of the link says so, which the kernel forgets together with the link.
 type Lease struct {
 	ID        string        `json:"id"`
-	NetNS     string        `json:"netns"`             // path the namespace was handed over as
-	Namespace uint64        `json:"namespace"`         // its inode, so that another one under the same path is noticed
-	Link      string        `json:"link"`              // the pod's port of the bridge
-	IPs       []netip.Addr  `json:"ips"`               // IPv4 first
-	Ports     []PortMapping `json:"ports,omitempty"`   // host ports that lead to the pod
-	Ready     bool          `json:"ready"`             // all of the above was seen to exist
-	Releasing bool          `json:"releasing"`         // torn down; only the link may still be there
-	Boot      string        `json:"boot"`              // boot id of the kernel it was made in
-	Version   int           `json:"version,omitempty"` // of this format; 0 is the first
+	NetNS     string        `json:"netns"`           // path the namespace was handed over as
+	Namespace uint64        `json:"namespace"`       // its inode, so that another one under the same path is noticed
+	Link      string        `json:"link"`            // the pod's port of the bridge
+	IPs       []netip.Addr  `json:"ips"`             // IPv4 first
+	Ports     []PortMapping `json:"ports,omitempty"` // host ports that lead to the pod
+	Boot      string        `json:"boot"`            // boot id of the kernel it was made in
+
+	releasing bool // torn down; link and ports may still be there
 }
 
 const (
 	leaseSuffix = ".json"
+	goneSuffix  = ".gone"   // instead of leaseSuffix once the pod was torn down
 	lastFile    = "last"    // addresses given out last, one a line
 	forwardFile = "forward" // there if we turned ip_forward on
 )
@@ -65,9 +66,9 @@ func openLeases(stateDir string, log *slog.Logger) (*leaseStore, error) {
 func (s *leaseStore) leaseDir() string { return filepath.Join(s.dir, "leases") }
 
 // path is by hash, for an id may be any text.
-func (s *leaseStore) path(id string) string {
+func (s *leaseStore) path(id, suffix string) string {
 	sum := sha256.Sum256([]byte(id))
-	return filepath.Join(s.leaseDir(), hex.EncodeToString(sum[:16])+leaseSuffix)
+	return filepath.Join(s.leaseDir(), hex.EncodeToString(sum[:16])+suffix)
 }
 
 // load reads all leases of this boot and removes files that say nothing: those
@@ -87,10 +88,11 @@ func (s *leaseStore) load() ([]Lease, error) {
 		}
 		var l Lease
 		err = json.Unmarshal(b, &l)
+		l.releasing = strings.HasSuffix(file, goneSuffix)
 		switch {
-		case !strings.HasSuffix(e.Name(), leaseSuffix):
-			// a write that was cut off before its rename
-		case err != nil || file != s.path(l.ID):
+		case !l.releasing && !strings.HasSuffix(file, leaseSuffix):
+			// a replacement that was cut off before its rename
+		case err != nil || file != s.path(l.ID, filepath.Ext(file)) || len(l.IPs) == 0 || l.Link == "":
 			s.log.Warn("network lease is unreadable, dropping it", "file", file, "err", err)
 		case l.Boot != s.boot:
 			earlier++
@@ -108,24 +110,46 @@ func (s *leaseStore) load() ([]Lease, error) {
 	return leases, nil
 }
 
-func (s *leaseStore) write(l Lease) error {
-	l.Boot = s.boot
-	b, err := json.Marshal(l)
-	if err != nil {
-		return fmt.Errorf("cannot write network lease of %s: %w", l.ID, err)
-	}
-	path := s.path(l.ID)
-	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
-		return fmt.Errorf("cannot write network lease of %s: %w", l.ID, err)
+// create writes a lease that was not there before. Nothing is in the kernel yet,
+// so a file that is cut off by a kill says rightly that there is nothing.
+func (s *leaseStore) create(l Lease) error { return s.write(l, s.path(l.ID, leaseSuffix)) }
+
+// replace changes a lease, to all of the new or none of it.
+func (s *leaseStore) replace(l Lease) error {
+	path := s.path(l.ID, leaseSuffix)
+	if err := s.write(l, path+".new"); err != nil {
+		return err
 	}
 	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("cannot replace network lease of %s: %w", l.ID, err)
+	}
+	return nil
+}
+
+func (s *leaseStore) write(l Lease, path string) error {
+	l.Boot = s.boot
+	b, err := json.Marshal(l)
+	if err == nil {
+		err = os.WriteFile(path, b, 0o600)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot write network lease of %s: %w", l.ID, err)
 	}
 	return nil
 }
 
-func (s *leaseStore) remove(id string) error {
-	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// markGone notes that the pod was torn down. A lease that never got to the disk
+// is no error.
+func (s *leaseStore) markGone(id string) error {
+	if err := os.Rename(s.path(id, leaseSuffix), s.path(id, goneSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot mark network lease of %s as gone: %w", id, err)
+	}
+	return nil
+}
+
+// forget removes a lease that was marked as gone.
+func (s *leaseStore) forget(id string) error {
+	if err := os.Remove(s.path(id, goneSuffix)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot remove network lease of %s: %w", id, err)
 	}
 	return nil

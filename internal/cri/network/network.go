@@ -41,17 +41,24 @@ type Network struct {
 	pods    map[string]*pod
 	taken   map[netip.Addr]string // id of the pod that has it
 	last    [2]netip.Addr         // given out last: IPv4, IPv6
-	dying   []*pod                // torn down, link not yet deleted
-	reaping bool                  // a goroutine works on dying
+	dying   []*pod                // torn down; ports and link are not yet removed
+	failed  []*pod                // as dying, but removing failed; tried again with the next
+	stale   []target              // host ports whose UDP flows are to be forgotten
+	reaping bool                  // a goroutine works on dying and stale
 	reaped  *sync.Cond            // on mu: reaping became false
 	closed  bool
 }
 
 // pod is what is known of one pod. Only the holder of turn works on it.
 type pod struct {
-	turn  chan struct{} // one token
-	gone  chan struct{} // closed when its addresses are free again
-	lease Lease         // guarded by Network.mu
+	turn      chan struct{} // one token
+	portsGone chan struct{} // closed when its host ports are free again
+	gone      chan struct{} // closed when its addresses are free again
+	lease     Lease         // guarded by Network.mu
+}
+
+func newPod(l Lease) *pod {
+	return &pod{turn: make(chan struct{}, 1), portsGone: make(chan struct{}), gone: make(chan struct{}), lease: l}
 }
 
 // Request asks for the network of one pod.
@@ -118,12 +125,12 @@ func (n *Network) adopt() error {
 		if len(l.IPs) != len(n.cidrs) {
 			return fmt.Errorf("cannot use the ranges %v for pods: pod %s was set up with %d of them; remove the pods first or run `berth cleanup`", n.cidrs, l.ID, len(l.IPs))
 		}
-		p := &pod{turn: make(chan struct{}, 1), gone: make(chan struct{}), lease: l}
+		p := newPod(l)
 		n.pods[l.ID] = p
 		for _, ip := range l.IPs {
 			n.taken[ip] = l.ID
 		}
-		if l.Releasing {
+		if l.releasing {
 			n.dying = append(n.dying, p)
 		}
 	}
@@ -201,16 +208,17 @@ func (n *Network) writeTable() error {
 // made anew.
 func (n *Network) replug(h *netlink.Handle) {
 	for _, l := range n.List() {
-		if !l.Ready || n.plugged(h, l) {
-			continue
-		}
 		link, err := h.LinkByName(l.Link)
-		if err == nil {
-			err = errors.Join(h.LinkSetMasterByIndex(link, n.bridgeIndex()), h.LinkSetHairpin(link, true), h.LinkSetUp(link))
-		}
-		if err != nil {
+		switch {
+		case err != nil:
 			n.log.Warn("a pod has lost its network", "id", l.ID, "link", l.Link, "err", err)
-		} else {
+		case link.Attrs().Alias != l.ID:
+			n.log.Warn("the network of a pod was not set up to the end", "id", l.ID, "link", l.Link)
+		case link.Attrs().MasterIndex != n.bridgeIndex():
+			if err := errors.Join(h.LinkSetMasterByIndex(link, n.bridgeIndex()), h.LinkSetHairpin(link, true)); err != nil {
+				n.log.Warn("cannot connect a pod with the bridge again", "id", l.ID, "link", l.Link, "err", err)
+				continue
+			}
 			n.log.Info("connected a pod with the bridge again", "id", l.ID, "link", l.Link)
 		}
 	}
@@ -263,33 +271,29 @@ func (n *Network) provide(ns *namespace, p *pod, before Lease) error {
 	defer n.putHandle(h)
 	l := n.leaseOf(p)
 	was, want := targets(before.Ports, l.IPs), targets(l.Ports, l.IPs)
-	plugged := before.Ready && before.Namespace == l.Namespace && n.plugged(h, l)
+	plugged := before.Namespace == l.Namespace && n.plugged(h, l)
 	if plugged && slices.Equal(was, want) {
-		n.setReady(p)
 		return nil
 	}
 	if err := checkHostPorts(l.Ports, before.Ports, l.IPs); err != nil {
 		return err
 	}
 	// On disk before in the kernel: what a killed process leaves can be found.
-	if err := n.leases.write(l); err != nil {
+	if before.ID == "" {
+		err = n.leases.create(l)
+		n.leases.rememberLast(l.IPs)
+	} else {
+		err = n.leases.replace(l)
+	}
+	if err != nil {
 		return err
 	}
-	n.leases.rememberLast(l.IPs)
 	if !plugged {
-		if before.ID != "" {
-			if err := delLink(h, l.Link); err != nil {
-				return err
-			}
-		}
 		if err := n.plug(h, ns, l); err != nil {
 			return err
 		}
 	}
-	if err := n.setHostPorts(was, want); err != nil {
-		return err
-	}
-	return n.leases.write(n.setReady(p))
+	return n.setHostPorts(was, want)
 }
 
 // setHostPorts changes a pod's host ports.
@@ -298,7 +302,7 @@ func (n *Network) setHostPorts(was, want []target) error {
 		return nil
 	}
 	err := n.holdRules(func() error {
-		if err := n.nft.remove(was); err != nil {
+		if err := n.removePorts(was); err != nil {
 			return err
 		}
 		err := n.nft.add(want)
@@ -313,7 +317,8 @@ func (n *Network) setHostPorts(was, want []target) error {
 	if err != nil {
 		return fmt.Errorf("cannot lead host ports to the pod: %w", err)
 	}
-	return forgetFlows(want)
+	n.forgetSoon(want)
+	return nil
 }
 
 // claim takes the pod's turn and reserves addresses and ports for it. It waits
@@ -321,99 +326,122 @@ func (n *Network) setHostPorts(was, want []target) error {
 // the lease as it was; its ID is empty if there was none.
 func (n *Network) claim(ctx context.Context, req Request, inode uint64) (p *pod, before Lease, err error) {
 	for {
-		p, before, err = n.reserve(req, inode)
-		if err != nil || before.ID == "" {
+		p, before, blocked, err := n.reserve(req, inode)
+		if err != nil || blocked == nil && before.ID == "" {
 			return p, before, err
 		}
-		wait := p.turn
-		if before.Releasing {
-			wait = nil
+		turn := p.turn
+		if blocked != nil {
+			turn = nil // its turn is not what we wait for
 		}
 		select {
 		case <-ctx.Done():
 			return nil, Lease{}, ctx.Err()
+		case <-blocked:
 		case <-p.gone:
-		case wait <- struct{}{}:
-			ok, before, err := n.renew(p, req, inode)
-			if err != nil {
-				<-p.turn
-				return nil, Lease{}, err
-			}
-			if ok {
+		case turn <- struct{}{}:
+			before, blocked, err := n.renew(p, req, inode)
+			if err == nil && blocked == nil {
 				return p, before, nil
 			}
 			<-p.turn
+			if err != nil {
+				return nil, Lease{}, err
+			}
+			select {
+			case <-ctx.Done():
+				return nil, Lease{}, ctx.Err()
+			case <-blocked:
+			}
 		}
 	}
 }
 
-// reserve returns the pod, with its turn taken if it is new.
-func (n *Network) reserve(req Request, inode uint64) (*pod, Lease, error) {
+// reserve returns the pod, with its turn taken if it is new. If it must wait for
+// a pod that is being torn down it returns that one, and what to wait for.
+func (n *Network) reserve(req Request, inode uint64) (p *pod, before Lease, blocked <-chan struct{}, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		return nil, Lease{}, ErrClosed
+		return nil, Lease{}, nil, ErrClosed
 	}
 	if p := n.pods[req.ID]; p != nil {
-		return p, p.lease, nil
+		if p.lease.releasing {
+			blocked = p.gone
+		}
+		return p, p.lease, blocked, nil
 	}
-	if err := n.portConflict(req.ID, req.Ports); err != nil {
-		return nil, Lease{}, err
+	if owner, err := n.portOwner(req.ID, req.Ports); owner != nil || err != nil {
+		return owner, Lease{}, waitFor(owner), err
 	}
 	l := Lease{ID: req.ID, NetNS: req.NetNS, Namespace: inode, Ports: slices.Clone(req.Ports), Link: n.freeLinkName(req.ID)}
 	for i, cidr := range n.cidrs {
 		ip, err := ipam.Next(ipam.State{Range: cidr, Last: n.last[i], Taken: func(a netip.Addr) bool { return n.taken[a] != "" }})
 		if err != nil {
-			return nil, Lease{}, fmt.Errorf("%w: %d pods have one; remove pods or choose a larger range with --network-cidr", err, len(n.pods))
+			return nil, Lease{}, nil, fmt.Errorf("%w: %d pods have one; remove pods or choose a larger range with --network-cidr", err, len(n.pods))
 		}
 		l.IPs = append(l.IPs, ip)
 	}
 	for i, ip := range l.IPs {
 		n.taken[ip], n.last[i] = req.ID, ip
 	}
-	p := &pod{turn: make(chan struct{}, 1), gone: make(chan struct{}), lease: l}
+	p = newPod(l)
 	p.turn <- struct{}{}
 	n.pods[req.ID] = p
-	return p, Lease{}, nil
+	return p, Lease{}, nil, nil
 }
 
-// renew updates the lease of a pod whose turn the caller has. ok is false if the
-// pod was torn down in the meantime.
-func (n *Network) renew(p *pod, req Request, inode uint64) (ok bool, before Lease, err error) {
+// renew updates the lease of a pod whose turn the caller has. If blocked is not
+// nil nothing was done, and the caller must begin anew after it was closed.
+func (n *Network) renew(p *pod, req Request, inode uint64) (before Lease, blocked <-chan struct{}, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
-		return false, Lease{}, ErrClosed
+		return Lease{}, nil, ErrClosed
 	}
-	if n.pods[req.ID] != p || p.lease.Releasing {
-		return false, Lease{}, nil
+	if p.lease.releasing {
+		return Lease{}, p.gone, nil
 	}
-	if err := n.portConflict(req.ID, req.Ports); err != nil {
-		return false, Lease{}, err
+	if owner, err := n.portOwner(req.ID, req.Ports); owner != nil || err != nil {
+		return Lease{}, waitFor(owner), err
 	}
 	before = p.lease
-	p.lease.NetNS, p.lease.Namespace, p.lease.Ports, p.lease.Ready = req.NetNS, inode, slices.Clone(req.Ports), false
-	return true, before, nil
+	p.lease.NetNS, p.lease.Namespace, p.lease.Ports = req.NetNS, inode, slices.Clone(req.Ports)
+	return before, nil, nil
 }
 
-// portConflict must be called with mu held.
-func (n *Network) portConflict(id string, ports []PortMapping) error {
+// portOwner looks for another pod that has one of the ports: an error if it
+// keeps them, the pod itself if it is being torn down. It must be called with mu
+// held.
+func (n *Network) portOwner(id string, ports []PortMapping) (*pod, error) {
 	if len(ports) == 0 {
-		return nil
+		return nil, nil
 	}
+	var dying *pod
 	for _, p := range n.pods {
 		if p.lease.ID == id {
 			continue
 		}
 		for _, have := range p.lease.Ports {
 			for _, want := range ports {
-				if want.overlaps(have) {
-					return &PortTakenError{Port: want, By: "pod " + p.lease.ID}
+				switch {
+				case !want.overlaps(have):
+				case p.lease.releasing:
+					dying = p
+				default:
+					return nil, &PortTakenError{Port: want, By: "pod " + p.lease.ID}
 				}
 			}
 		}
 	}
-	return nil
+	return dying, nil
+}
+
+func waitFor(dying *pod) <-chan struct{} {
+	if dying == nil {
+		return nil
+	}
+	return dying.portsGone
 }
 
 // freeLinkName must be called with mu held.
@@ -440,20 +468,13 @@ func (n *Network) leaseOf(p *pod) Lease {
 	return p.lease
 }
 
-func (n *Network) setReady(p *pod) Lease {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	p.lease.Ready = true
-	return p.lease
-}
-
 // List returns what pods have, in no order; without those that were torn down.
 func (n *Network) List() []Lease {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	ls := make([]Lease, 0, len(n.pods))
 	for _, p := range n.pods {
-		if !p.lease.Releasing {
+		if !p.lease.releasing {
 			ls = append(ls, p.lease)
 		}
 	}

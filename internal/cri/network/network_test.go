@@ -91,8 +91,8 @@ func TestSetupIsIdempotent(t *testing.T) {
 			t.Fatalf("got %v, %v; want %v again", res.IPs, err, p.ips)
 		}
 	}
-	if ls := n.List(); len(ls) != 1 || !ls[0].Ready {
-		t.Errorf("leases %+v, want one that is ready", ls)
+	if ls := n.List(); len(ls) != 1 {
+		t.Errorf("leases %+v, want one", ls)
 	}
 }
 
@@ -186,14 +186,16 @@ func TestLeftoversOfAKilledSetup(t *testing.T) {
 	cfg := testConfig(t)
 	n := open(t, cfg)
 	p := setup(t, n, "p", tcp(8030, 80))
+	p.serve(t, "p", "tcp", ":80")
 	l := n.List()[0]
-	l.Ready = false // the lease as it is on disk before the kernel is told
-	if err := n.leases.write(l); err != nil {
+	link, err := netlink.LinkByName(l.Link)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for name, leave := range map[string]func() error{
-		"all was made but not noted":  func() error { return nil },
-		"the rules were not made yet": n.nft.drop,
+		"all was made but not marked":        func() error { return netlink.LinkSetAlias(link, "") },
+		"the rules were not made yet":        n.nft.drop,
+		"the link was not on the bridge yet": func() error { return netlink.LinkSetNoMaster(link) },
 		"no link was made yet": func() error {
 			h, err := n.handle()
 			if err != nil {
@@ -215,6 +217,10 @@ func TestLeftoversOfAKilledSetup(t *testing.T) {
 			res, err := again.Setup(t.Context(), Request{ID: "p", NetNS: p.path, Ports: []PortMapping{tcp(8030, 80)}})
 			if err != nil || !slices.Equal(res.IPs, p.ips) {
 				t.Fatalf("got %v, %v; want %v", res.IPs, err, p.ips)
+			}
+			host.mustAsk(t, "tcp", "127.0.0.1:8030", "p")
+			if link, err = netlink.LinkByName(l.Link); err != nil {
+				t.Fatal(err)
 			}
 		})
 	}
@@ -243,8 +249,7 @@ func TestLeftoverOfAKilledTeardown(t *testing.T) {
 	n := open(t, cfg)
 	setup(t, n, "p", tcp(8031, 80))
 	l := n.List()[0]
-	l.Releasing, l.Ready, l.Ports = true, false, nil // on disk, link still there
-	if err := n.leases.write(l); err != nil {
+	if err := n.leases.markGone("p"); err != nil { // and killed before the rest
 		t.Fatal(err)
 	}
 	again, err := New(cfg)
@@ -266,10 +271,10 @@ func TestTornStateCostsOnlyItself(t *testing.T) {
 	cfg := testConfig(t)
 	n := open(t, cfg)
 	p, q := setup(t, n, "p"), setup(t, n, "q")
-	if err := os.WriteFile(n.leases.path("p"), []byte(`{"id":"p","ips":["10.`), 0o600); err != nil {
+	if err := os.WriteFile(n.leases.path("p", leaseSuffix), []byte(`{"id":"p","ips":["10.`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(n.leases.path("x")+".new", nil, 0o600); err != nil {
+	if err := os.WriteFile(n.leases.path("x", leaseSuffix)+".new", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	again, err := New(cfg)
@@ -293,7 +298,7 @@ func TestLeasesOfAnEarlierBootAreDropped(t *testing.T) {
 	n := open(t, cfg)
 	p := setup(t, n, "p")
 	n.leases.boot = "another"
-	if err := n.leases.write(n.List()[0]); err != nil {
+	if err := n.leases.replace(n.List()[0]); err != nil {
 		t.Fatal(err)
 	}
 	again, err := New(cfg)

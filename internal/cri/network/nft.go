@@ -99,20 +99,9 @@ func (f *nft) replace(ts []target) error {
 // is gone.
 func (f *nft) add(ts []target) error { return f.change(ts, f.addElements) }
 
-// remove is the opposite of add; targets that are not there are no error.
-func (f *nft) remove(ts []target) error {
-	err := f.change(ts, f.deleteElements)
-	if !errors.Is(err, unix.ENOENT) {
-		return err
-	}
-	// One missing element voids the batch, so go on one by one.
-	for _, t := range ts {
-		if err := f.change([]target{t}, f.deleteElements); err != nil && !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-	}
-	return nil
-}
+// remove is the opposite of add. If one is not there it fails with ENOENT and
+// removes none.
+func (f *nft) remove(ts []target) error { return f.change(ts, f.deleteElements) }
 
 func (f *nft) change(ts []target, op func(*nftables.Conn, []target) error) error {
 	if len(ts) == 0 {

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+
+	"golang.org/x/sys/unix"
 )
 
-// Teardown takes the pod's network away. When it returns, host ports no longer
-// lead to the pod and can be given to others; the link is deleted soon after,
-// and only then are the addresses free. It may be repeated, and the pod's
-// namespace may be gone already.
+// Teardown takes the pod's network away. It returns at once: the kernel needs a
+// moment to remove rules and links, so that is done in the background, for all
+// pods that wait for it together. Ports and addresses are free when it is done; a
+// Setup that wants them waits. Teardown may be repeated, and the pod's namespace
+// may be gone already.
 func (n *Network) Teardown(ctx context.Context, id string) error {
 	n.mu.Lock()
 	p, closed := n.pods[id], n.closed
@@ -28,7 +31,7 @@ func (n *Network) Teardown(ctx context.Context, id string) error {
 	case <-ctx.Done():
 		return fmt.Errorf("cannot tear down the network of pod %s: %w", id, ctx.Err())
 	}
-	if n.leaseOf(p).Releasing {
+	if n.leaseOf(p).releasing {
 		return nil
 	}
 	if err := n.release(p); err != nil {
@@ -41,7 +44,6 @@ func (n *Network) Teardown(ctx context.Context, id string) error {
 // had a network before keeps its addresses, for it may be using them.
 func (n *Network) giveUp(p *pod, before Lease) {
 	if before.ID != "" {
-		before.Ready = false
 		n.setLease(p, before)
 		return
 	}
@@ -50,34 +52,31 @@ func (n *Network) giveUp(p *pod, before Lease) {
 	}
 }
 
-// release withdraws the pod's host ports and hands link and addresses to the
-// reaper. The caller has the pod's turn.
+// release hands the pod to the reaper. The caller has the pod's turn.
 func (n *Network) release(p *pod) error {
 	l := n.leaseOf(p)
-	ports := targets(l.Ports, l.IPs)
-	l.Releasing, l.Ready, l.Ports = true, false, nil
-	if err := n.leases.write(l); err != nil {
-		return err
-	}
-	if len(ports) == 0 {
-		n.setLease(p, l)
-	} else if err := n.holdRules(func() error {
-		if err := n.nft.remove(ports); err != nil {
-			return fmt.Errorf("cannot withdraw host ports: %w", err)
-		}
-		n.setLease(p, l)
-		return nil
-	}); err != nil {
+	if err := n.leases.markGone(l.ID); err != nil {
 		return err
 	}
 	n.mu.Lock()
-	n.dying = append(n.dying, p)
+	p.lease.releasing = true
+	n.dying = append(append(n.dying, p), n.failed...)
+	n.failed = nil
 	n.mu.Unlock()
 	n.startReaper()
-	if err := forgetFlows(ports); err != nil {
-		n.log.Warn("cannot forget UDP flows of a pod that is gone", "id", l.ID, "err", err)
-	}
 	return nil
+}
+
+// forgetSoon has the kernel forget where UDP packets to these ports went.
+func (n *Network) forgetSoon(ts []target) {
+	n.mu.Lock()
+	for _, t := range ts {
+		if t.Proto == UDP.number() {
+			n.stale = append(n.stale, t)
+		}
+	}
+	n.mu.Unlock()
+	n.startReaper()
 }
 
 func (n *Network) setLease(p *pod, l Lease) {
@@ -86,56 +85,105 @@ func (n *Network) setLease(p *pod, l Lease) {
 	p.lease = l
 }
 
-// startReaper makes sure that a goroutine works on dying pods. Flush and Close
-// wait for it.
+// startReaper makes sure that a goroutine does what is due. Flush and Close wait
+// for it.
 func (n *Network) startReaper() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.reaping || len(n.dying) == 0 {
+	if n.reaping || len(n.dying)+len(n.stale) == 0 {
 		return
 	}
 	n.reaping = true
 	go n.reap()
 }
 
-// reap deletes links until none is left. The kernel waits some 30 ms for each
-// deletion, so all that became due in the meantime are deleted together.
+// reap works until nothing is due. Removing a rule or a link takes the kernel
+// tens of milliseconds, nearly all of it waiting, so what became due in the
+// meantime is done together.
 func (n *Network) reap() {
 	for {
 		n.mu.Lock()
-		batch := n.dying
-		n.dying = nil
-		if len(batch) == 0 {
+		dying, stale := n.dying, n.stale
+		n.dying, n.stale = nil, nil
+		if len(dying)+len(stale) == 0 {
 			n.reaping = false
 			n.reaped.Broadcast()
 			n.mu.Unlock()
 			return
 		}
 		n.mu.Unlock()
-		n.bury(batch)
+		dying, withdrawn := n.withdraw(dying)
+		if err := forgetFlows(append(stale, withdrawn...)); err != nil {
+			n.log.Warn("cannot forget where UDP packets to host ports went before", "err", err)
+		}
+		n.bury(dying)
 	}
 }
 
-// bury deletes the links of pods and frees their addresses. An address whose
-// link cannot be deleted stays taken, until the next process tries again.
-func (n *Network) bury(batch []*pod) {
-	var safe []*pod
-	for _, p := range batch {
+// withdraw removes the host ports of pods. It returns the pods for which that
+// worked, and what was removed.
+func (n *Network) withdraw(dying []*pod) ([]*pod, []target) {
+	var ts []target
+	for _, p := range dying {
 		l := n.leaseOf(p)
-		if err := markLink(l.Link, n.group); err != nil {
-			n.log.Error("cannot delete a pod's link, its address stays taken", "id", l.ID, "ips", l.IPs, "err", err)
-			continue
-		}
-		safe = append(safe, p)
+		ts = append(ts, targets(l.Ports, l.IPs)...)
 	}
-	if err := delGroup(n.group); err != nil {
-		n.log.Error("cannot delete links of pods, their addresses stay taken", "count", len(safe), "err", err)
+	if err := n.holdRules(func() error { return n.removePorts(ts) }); err != nil {
+		n.fail(dying, "cannot withdraw host ports of pods that are gone", err)
+		return nil, nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range dying {
+		p.lease.Ports = nil
+		select {
+		case <-p.portsGone: // by an earlier try
+		default:
+			close(p.portsGone)
+		}
+	}
+	return dying, ts
+}
+
+// fail keeps pods, with what they have, for a later try.
+func (n *Network) fail(pods []*pod, msg string, err error) {
+	n.log.Error(msg, "effect", "their addresses stay taken until it works", "count", len(pods), "err", err)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failed = append(n.failed, pods...)
+}
+
+// removePorts must be called by the holder of rules.
+func (n *Network) removePorts(ts []target) error {
+	err := n.nft.remove(ts)
+	if errors.Is(err, unix.ENOENT) {
+		// Some are not there; write the table as it should be.
+		err = n.writeTable()
+	}
+	return err
+}
+
+// bury deletes the links of pods and frees their addresses.
+func (n *Network) bury(dying []*pod) {
+	if len(dying) == 0 {
 		return
 	}
-	for _, p := range safe {
+	var marked []*pod
+	for _, p := range dying {
+		if err := markLink(n.leaseOf(p).Link, n.group); err != nil {
+			n.fail([]*pod{p}, "cannot delete links of pods that are gone", err)
+			continue
+		}
+		marked = append(marked, p)
+	}
+	if err := delGroup(n.group); err != nil {
+		n.fail(marked, "cannot delete links of pods that are gone", err)
+		return
+	}
+	for _, p := range marked {
 		l := n.leaseOf(p)
-		if err := n.leases.remove(l.ID); err != nil {
-			n.log.Error("cannot forget a pod's network lease, its address stays taken", "id", l.ID, "ips", l.IPs, "err", err)
+		if err := n.leases.forget(l.ID); err != nil {
+			n.fail([]*pod{p}, "cannot forget network leases of pods that are gone", err)
 			continue
 		}
 		n.mu.Lock()
@@ -148,7 +196,7 @@ func (n *Network) bury(batch []*pod) {
 	}
 }
 
-// Flush waits until the links of all pods torn down so far are deleted.
+// Flush waits until nothing is left of the pods torn down so far.
 func (n *Network) Flush() {
 	n.startReaper()
 	n.mu.Lock()

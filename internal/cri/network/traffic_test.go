@@ -85,6 +85,7 @@ func TestHostPorts(t *testing.T) {
 		if err := n.Teardown(t.Context(), "p"); err != nil {
 			t.Fatal(err)
 		}
+		n.Flush()
 		for _, to := range []string{"127.0.0.1", hostIP} {
 			if name, _, err := host.ask("tcp", to+":8000"); err == nil {
 				t.Errorf("%q still answers on %s", name, to)
@@ -148,6 +149,7 @@ func TestUDPClientFollowsTheHostPort(t *testing.T) {
 	for _, id := range []string{"first", "second"} {
 		p := setup(t, n, id, udp(5301, 53))
 		p.serve(t, id, "udp", ":53")
+		n.Flush()
 		ask(id)
 		if err := n.Teardown(t.Context(), id); err != nil {
 			t.Fatal(err)

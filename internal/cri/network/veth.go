@@ -79,6 +79,10 @@ func (n *Network) plug(h *netlink.Handle, ns *namespace, l Lease) error {
 	if err := n.configure(ns, l.IPs); err != nil {
 		return fmt.Errorf("cannot set up %s in %s: %w", podLink, ns.file.Name(), err)
 	}
+	// Last, for it says that all of the above was done.
+	if err := h.LinkSetAlias(veth, l.ID); err != nil {
+		return fmt.Errorf("cannot mark link %s as complete: %w", l.Link, err)
+	}
 	return nil
 }
 
@@ -118,10 +122,11 @@ func (n *Network) configure(ns *namespace, ips []netip.Addr) error {
 	return nil
 }
 
-// plugged reports whether the lease's link is on the bridge.
+// plugged reports whether the lease's link was set up to the end and is on the
+// bridge.
 func (n *Network) plugged(h *netlink.Handle, l Lease) bool {
 	link, err := h.LinkByName(l.Link)
-	return err == nil && link.Attrs().MasterIndex == n.bridgeIndex()
+	return err == nil && link.Attrs().MasterIndex == n.bridgeIndex() && link.Attrs().Alias == l.ID
 }
 
 // delLink deletes a link now, which takes the kernel some 30 ms. One that does
@@ -138,7 +143,7 @@ func delLink(h *netlink.Handle, name string) error {
 }
 
 // markLink puts a link into a group, to be deleted together with the others in
-// it, and takes it off the bridge's hands for good.
+// it.
 func markLink(name string, group uint32) error {
 	req := nl.NewNetlinkRequest(unix.RTM_SETLINK, unix.NLM_F_ACK)
 	req.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
