@@ -1,0 +1,195 @@
+package podconfig
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The kernel's bounds for CPU shares and quotas. Times are in microseconds.
+const (
+	minShares        = 2
+	maxShares        = 262144
+	quotaPeriodMicro = 100000
+	minQuotaMicro    = 1000
+)
+
+// throttleFactor is where between request and limit the kernel begins to slow a
+// container that uses much memory (KEP-2570); pageBytes is what it rounds to.
+const (
+	throttleFactor = 0.9
+	pageBytes      = 4096
+)
+
+// linuxResources are the cgroup settings of one container, and its OOM score.
+func linuxResources(pod *corev1.Pod, c *corev1.Container, f Facts) *runtimeapi.LinuxContainerResources {
+	cpuLimit, memoryLimit := c.Resources.Limits.Cpu(), c.Resources.Limits.Memory()
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		// What a container does not limit, the pod does (KEP-2837).
+		if cpuLimit.IsZero() {
+			cpuLimit = pod.Spec.Resources.Limits.Cpu()
+		}
+		if memoryLimit.IsZero() {
+			memoryLimit = pod.Spec.Resources.Limits.Memory()
+		}
+	}
+	cpuRequest := cpuLimit
+	if _, ok := c.Resources.Requests[corev1.ResourceCPU]; ok {
+		cpuRequest = c.Resources.Requests.Cpu()
+	}
+	r := cpuAndMemory(cpuRequest, cpuLimit, memoryLimit)
+	r.OomScoreAdj = oomScoreAdj(pod, c, f.MemoryBytes)
+	r.HugepageLimits = hugePages(pod, c, f.HugePageSizes)
+	if f.CgroupV2 {
+		r.Unified = unified(pod, c, f)
+	} else if f.SwapAccounting {
+		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // no swap on top of memory
+	}
+	return r
+}
+
+// cpuAndMemory translates cores and bytes to what the kernel takes.
+func cpuAndMemory(cpuRequest, cpuLimit, memoryLimit *resource.Quantity) *runtimeapi.LinuxContainerResources {
+	return &runtimeapi.LinuxContainerResources{
+		CpuShares:          shares(cpuRequest.MilliValue()),
+		CpuPeriod:          quotaPeriodMicro,
+		CpuQuota:           quota(cpuLimit.MilliValue()),
+		MemoryLimitInBytes: memoryLimit.Value(),
+	}
+}
+
+// shares are the CPU weight of so many thousandths of a core.
+func shares(milliCPU int64) int64 {
+	return min(max(milliCPU*1024/1000, minShares), maxShares)
+}
+
+// quota is the CPU time in a period, in microseconds; 0: not limited.
+func quota(milliCPU int64) int64 {
+	if milliCPU == 0 {
+		return 0
+	}
+	return max(milliCPU*quotaPeriodMicro/1000, minQuotaMicro)
+}
+
+// unified are settings that exist on cgroup v2 only.
+func unified(pod *corev1.Pod, c *corev1.Container, f Facts) map[string]string {
+	u := map[string]string{
+		"memory.oom.group": "1", // one process out of memory ends the container
+		"memory.min":       "0",
+		"memory.low":       "0",
+	}
+	if f.SwapAccounting {
+		u["memory.swap.max"] = "0"
+	}
+	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
+	podLimits := resourcehelper.IsPodLevelResourcesSet(pod) && !pod.Spec.Resources.Limits.Memory().IsZero()
+	if (request == limit && request != 0) || (limit == 0 && podLimits) {
+		return u
+	}
+	if limit == 0 {
+		limit = f.Allocatable.Memory().Value()
+	}
+	if limit > 0 {
+		high := int64(math.Floor(float64(request)+(float64(limit)-float64(request))*throttleFactor)/pageBytes) * pageBytes
+		if high > request {
+			u["memory.high"] = strconv.FormatInt(high, 10)
+		}
+	}
+	return u
+}
+
+// sandboxResources are the sum of what the pod's containers ask for, and the
+// overhead of its sandbox.
+func sandboxResources(pod *corev1.Pod, f Facts) (sum, overhead *runtimeapi.LinuxContainerResources) {
+	opts := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+	requests, limits := resourcehelper.PodRequests(pod, opts), resourcehelper.PodLimits(pod, opts)
+	cpuRequest := limits.Cpu()
+	if _, ok := requests[corev1.ResourceCPU]; ok {
+		cpuRequest = requests.Cpu()
+	}
+	sum = cpuAndMemory(cpuRequest, limits.Cpu(), limits.Memory())
+	overhead = &runtimeapi.LinuxContainerResources{}
+	if o := pod.Spec.Overhead; o != nil {
+		overhead = cpuAndMemory(o.Cpu(), o.Cpu(), o.Memory())
+	}
+	if f.CgroupV2 {
+		sum.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	return sum, overhead
+}
+
+// PodResources are the settings of the pod's own cgroup, which bounds all its
+// containers and its overhead. A quota or memory limit of 0 means none: it is
+// set only when each container has one, or the pod as a whole.
+func PodResources(pod *corev1.Pod) *runtimeapi.LinuxContainerResources {
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
+	cpuLimited, memoryLimited := true, true
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			cpuLimited = cpuLimited && !list[i].Resources.Limits.Cpu().IsZero()
+			memoryLimited = memoryLimited && !list[i].Resources.Limits.Memory().IsZero()
+		}
+	}
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		cpuLimited = cpuLimited || !pod.Spec.Resources.Limits.Cpu().IsZero()
+		memoryLimited = memoryLimited || !pod.Spec.Resources.Limits.Memory().IsZero()
+	}
+	r := &runtimeapi.LinuxContainerResources{CpuShares: minShares, CpuPeriod: quotaPeriodMicro}
+	if QOS(pod) == corev1.PodQOSBestEffort {
+		return r
+	}
+	r.CpuShares = shares(requests.Cpu().MilliValue())
+	if cpuLimited {
+		r.CpuQuota = quota(limits.Cpu().MilliValue())
+	}
+	if memoryLimited {
+		r.MemoryLimitInBytes = limits.Memory().Value()
+	}
+	return r
+}
+
+// hugePages limits each page size the machine has; a size that nobody asks for
+// is limited to nothing.
+func hugePages(pod *corev1.Pod, c *corev1.Container, sizes []string) []*runtimeapi.HugepageLimit {
+	wanted := map[string]uint64{}
+	read := func(limits corev1.ResourceList) {
+		for name, amount := range limits {
+			if size, ok := hugePageSize(name); ok {
+				wanted[size] = uint64(amount.Value())
+			}
+		}
+	}
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		read(pod.Spec.Resources.Limits)
+	}
+	read(c.Resources.Limits)
+	var all []*runtimeapi.HugepageLimit
+	for _, size := range sizes {
+		all = append(all, &runtimeapi.HugepageLimit{PageSize: size, Limit: wanted[size]})
+	}
+	return all
+}
+
+// hugePageSize names the page size of resource hugepages-2Mi as cgroups do: 2MB.
+func hugePageSize(name corev1.ResourceName) (size string, ok bool) {
+	text, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
+	if !ok {
+		return "", false
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Value() <= 0 {
+		return "", false
+	}
+	n, unit := q.Value(), 0
+	units := []string{"B", "KB", "MB", "GB", "TB"}
+	for n >= 1024 && n%1024 == 0 && unit < len(units)-1 {
+		n, unit = n/1024, unit+1
+	}
+	return strconv.FormatInt(n, 10) + units[unit], true
+}

@@ -1,0 +1,71 @@
+package podconfig
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	upstreamqos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
+	upstreamoom "k8s.io/kubernetes/pkg/kubelet/qos"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+)
+
+// QOS classes and OOM scores are the kubelet's, for any pod.
+func TestClassesAndScoresAreUpstreams(t *testing.T) {
+	const machine = 4 << 30
+	amounts := rapid.SampledFrom([]string{"", "", "0", "1", "100m", "1Mi", "64Mi", "1Gi", "4Gi", "9Gi"})
+	list := func(t *rapid.T, label string) corev1.ResourceList {
+		var l corev1.ResourceList
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, "example.org/thing"} {
+			if a := amounts.Draw(t, label+string(name)); a != "" {
+				if l == nil {
+					l = corev1.ResourceList{}
+				}
+				l[name] = resource.MustParse(a)
+			}
+		}
+		return l
+	}
+	needs := func(t *rapid.T, label string) corev1.ResourceRequirements {
+		r := corev1.ResourceRequirements{Requests: list(t, label+" requests ")}
+		if rapid.Bool().Draw(t, label+" same") {
+			r.Limits = r.Requests
+		} else {
+			r.Limits = list(t, label+" limits ")
+		}
+		return r
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		pod := &corev1.Pod{}
+		for i := range rapid.IntRange(0, 2).Draw(t, "inits") {
+			c := corev1.Container{Name: string(rune('a' + i)), Resources: needs(t, "init")}
+			if rapid.Bool().Draw(t, "sidecar") {
+				c.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+			}
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		}
+		for i := range rapid.IntRange(1, 3).Draw(t, "containers") {
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: string(rune('m' + i)), Resources: needs(t, "main")})
+		}
+		if rapid.Bool().Draw(t, "pod level") {
+			pod.Spec.Resources = ptr.To(needs(t, "pod"))
+		}
+		if rapid.Bool().Draw(t, "critical") {
+			pod.Spec.PriorityClassName = "system-node-critical"
+			pod.Spec.Priority = ptr.To(rapid.SampledFrom([]int32{0, 2000000000, 2000001000}).Draw(t, "priority"))
+		}
+		if got, want := QOS(pod), upstreamqos.ComputePodQOS(pod); got != want {
+			t.Fatalf("class %s, upstream %s", got, want)
+		}
+		for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range containers {
+				c := &containers[i]
+				got, want := oomScoreAdj(pod, c, machine), upstreamoom.GetContainerOOMScoreAdjust(pod, c, machine)
+				if got != int64(want) {
+					t.Fatalf("container %s: score %d, upstream %d", c.Name, got, want)
+				}
+			}
+		}
+	})
+}
