@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/errdefs"
 	"github.com/google/uuid"
 	"github.com/opencontainers/go-digest"
 	imgspec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -76,7 +77,7 @@ func (s *Store) Collect(ctx context.Context, inUse func(id string) bool, t Thres
 			return err
 		}
 		// Layers may be shared, so removing what should suffice may not.
-		for range 4 {
+		for {
 			usage, err := s.diskUsage(ctx, inUse)
 			if err != nil {
 				return err
@@ -95,7 +96,6 @@ func (s *Store) Collect(ctx context.Context, inUse func(id string) bool, t Thres
 				return err
 			}
 		}
-		return nil
 	})
 	return Collected{Images: victims, FreedBytes: freed}, err
 }
@@ -165,10 +165,25 @@ func (s *Store) diskUsage(ctx context.Context, inUse func(id string) bool) (Disk
 			img.LastUsed = u.Now
 		}
 		u.Images = append(u.Images, Candidate{
-			ID: img.ID, SizeBytes: img.Size, Pinned: img.Pinned, Known: img.Created, LastUsed: img.LastUsed,
+			ID: img.ID, SizeBytes: img.Size + s.layerBytes(ctx, img.ChainID), Pinned: img.Pinned, Known: img.Created, LastUsed: img.LastUsed,
 		})
 	}
 	return u, nil
+}
+
+// layerBytes adds up the unpacked layers of an image, shared ones too.
+func (s *Store) layerBytes(ctx context.Context, chainID string) (bytes int64) {
+	for chainID != "" {
+		info, err := s.snapshotter.Stat(ctx, chainID)
+		if err != nil {
+			return bytes
+		}
+		if u, err := s.snapshotter.Usage(ctx, chainID); err == nil {
+			bytes += u.Size
+		}
+		chainID = info.Parent
+	}
+	return bytes
 }
 
 // Usage measures the store from its records, without walking files.
@@ -238,14 +253,15 @@ func (s *Store) sweep(ctx context.Context) error {
 	if err := content.WriteBlob(ctx, s.content, string(mark), bytes.NewReader(mark), desc); err != nil {
 		return fmt.Errorf("cannot sweep the image store: %w", explain(err))
 	}
-	if err := s.content.Delete(ctx, desc.Digest); err != nil {
+	// Another collection may be faster; then it has swept.
+	if err := s.content.Delete(ctx, desc.Digest); err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot sweep the image store: %w", err)
 	}
 	key := "sweep/" + string(mark)
 	if _, err := s.snapshotter.Prepare(ctx, key, ""); err != nil {
 		return fmt.Errorf("cannot sweep the image store: %w", explain(err))
 	}
-	if err := s.snapshotter.Remove(ctx, key); err != nil {
+	if err := s.snapshotter.Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
 		return fmt.Errorf("cannot sweep the image store: %w", err)
 	}
 	return s.collectGarbage(ctx)

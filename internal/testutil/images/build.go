@@ -180,3 +180,13 @@ func Random(t testing.TB, seed uint64, n, fileBytes int) ([]v1.Layer, Files) {
 	}
 	return layers, seen
 }
+
+// Append puts layers on top of an image.
+func Append(t testing.TB, img v1.Image, layers ...v1.Layer) v1.Image {
+	t.Helper()
+	img, err := mutate.AppendLayers(img, layers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}

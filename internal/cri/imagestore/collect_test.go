@@ -1,0 +1,66 @@
+package imagestore
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-run/berth/internal/testutil/images"
+)
+
+func TestCollectFreesAFullDisk(t *testing.T) {
+	registry := images.NewRegistry(t, images.RegistryOptions{})
+	s := openAt(t, smallDisk(t, 16<<20), nil)
+	running := pull(t, s, registry.Push("running:v1", images.Image(t, big(t, 1, 2<<20))))
+	idle := pull(t, s, registry.Push("idle:v1", images.Image(t, big(t, 2, 2<<20))))
+	recent := pull(t, s, registry.Push("recent:v1", images.Image(t, big(t, 3, 1<<20))))
+	for _, img := range []Image{running, recent} {
+		if _, err := s.Prepare(t.Context(), img.ID, img, SnapshotOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Release(t.Context(), img.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	isRunning := func(id string) bool { return id == running.ID }
+	got, err := s.Collect(t.Context(), isRunning, Thresholds{HighPercent: 50, LowPercent: 49})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Victim{{ID: idle.ID, Reason: "disk"}}, got.Images); diff != "" || got.FreedBytes < 4<<20 {
+		t.Errorf("%s; freed %d bytes", diff, got.FreedBytes)
+	}
+	usage, err := s.Usage(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if usage.ContentFiles != 6 || usage.ContentBytes < 3<<20 || usage.LayerBytes < 3<<20 || usage.LayerInodes == 0 ||
+		usage.CapacityBytes != 16<<20 || usage.AvailableBytes < 8<<20 {
+		t.Errorf("usage is %+v", usage)
+	}
+}
+
+func TestRunFreesWhatWasReleased(t *testing.T) {
+	s := open(t, nil)
+	img := smallImage(t, s, "1")
+	if _, err := s.Prepare(t.Context(), "c", img, SnapshotOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Release(t.Context(), "c"); err != nil {
+		t.Fatal(err)
+	}
+	if got := leftovers(t, s)["layers"]; got != 3 {
+		t.Fatalf("%d layers", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	for leftovers(t, s)["layers"] != 2 && t.Context().Err() == nil {
+		continue
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
