@@ -328,45 +328,53 @@ func (h History) probed(e Probed) History {
 
 // decided remembers what a decision reported, and stamps what it began.
 func (h History) decided(e Decided) History {
-	d := e.Decision
-	status := d.Status
+	status := e.Decision.Status
 	h.Status = &status
 	if h.Began.IsZero() {
 		h.Began = e.At
 	}
-	if end := d.Begin.End; end != nil {
-		t := Termination{At: e.At, Grace: end.Grace, Deadline: e.At.Add(end.Grace), Reason: end.Reason,
-			Message: end.Message, Failed: end.Failed, Conditions: end.Conditions}
-		if old := h.Termination; old != nil {
-			// A second wish can only bring the deadline nearer.
-			t.At = old.At
-			if old.Deadline.Before(t.Deadline) {
-				t.Deadline = old.Deadline
-			}
-			t.Grace = min(old.Grace, t.Grace)
-			t.Reason, t.Message, t.Failed, t.Conditions = old.Reason, old.Message, old.Failed, old.Conditions
-		}
-		h.Termination = &t
+	return h.begun(e.Decision.Begin, e.At)
+}
+
+// begun stamps what a decision began.
+func (h History) begun(b Begin, at time.Time) History {
+	if b.End != nil {
+		h.Termination = h.Termination.begun(*b.End, at)
 	}
-	for _, s := range d.Begin.Stops {
+	for _, s := range b.Stops {
 		c := h.Containers[s.Container]
 		if c.ID != s.ID {
 			continue
 		}
-		st := StopHistory{Since: e.At, Deadline: e.At.Add(s.Grace), Why: s.Why, Restart: s.Restart}
+		st := StopHistory{Since: at, Deadline: at.Add(s.Grace), Why: s.Why, Restart: s.Restart}
 		if c.Stop != nil {
 			st = *c.Stop
 		}
 		if s.Signal && st.SignalAt.IsZero() {
-			st.SignalAt = e.At
+			st.SignalAt = at
 		}
 		c.Stop = &st
 		h = h.with(s.Container, c)
 	}
-	if d.Begin.RestartAll {
+	if b.RestartAll {
 		h.RestartAll++
 	}
 	return h
+}
+
+// begun is the termination after one more wish to end the pod. A second wish
+// can only bring the deadline nearer.
+func (t *Termination) begun(e End, at time.Time) *Termination {
+	if t == nil {
+		return &Termination{At: at, Grace: e.Grace, Deadline: at.Add(e.Grace), Reason: e.Reason,
+			Message: e.Message, Failed: e.Failed, Conditions: e.Conditions}
+	}
+	next := *t
+	next.Grace = min(t.Grace, e.Grace)
+	if d := at.Add(e.Grace); d.Before(t.Deadline) {
+		next.Deadline = d
+	}
+	return &next
 }
 
 // sourcesChanged lifts the waits of actions that may have lacked something.

@@ -27,10 +27,11 @@ func Step(in Input) (Decision, History) {
 	// against a bug, not part of the rules.
 	for range 16 {
 		d := Decide(in)
-		in.History = in.History.Apply(Decided{Decision: d, At: in.Now})
 		if d.Begin.Empty() {
-			return d, in.History
+			return d, in.History.Apply(Decided{Decision: d, At: in.Now})
 		}
+		// Nobody sees the status of a decision that only begins something.
+		in.History = in.History.begun(d.Begin, in.Now)
 	}
 	panic("lifecycle: decisions for pod " + string(in.Pod.UID) + " keep beginning something")
 }

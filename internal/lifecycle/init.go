@@ -37,7 +37,7 @@ func (v *view) furthestInit() int {
 		return len(v.init)
 	}
 	for i := len(v.init) - 1; i >= 0; i-- {
-		if v.init[i].current || v.init[i].starting {
+		if v.init[i].current {
 			return i
 		}
 	}
@@ -48,7 +48,7 @@ func (v *view) furthestInit() int {
 // a main container was begun in it.
 func (v *view) initialized() bool {
 	for _, m := range v.main {
-		if m.current || m.starting {
+		if m.current {
 			return true
 		}
 	}

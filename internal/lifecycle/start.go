@@ -10,6 +10,9 @@ import (
 // going on; false: it waits for its next try.
 func (v *view) start(m *member) bool {
 	name := m.spec.Name
+	if m.starting && !m.current {
+		return true // in a sandbox or round that is gone: it must end first
+	}
 	if m.starting {
 		// Asked again while under way, so that it is not cancelled.
 		v.want(Action{Kind: StartContainer, Container: name, SandboxID: m.h.StartedIn,

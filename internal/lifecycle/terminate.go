@@ -51,8 +51,12 @@ func (v *view) ends() []End {
 		}
 		ends = append(ends, End{Grace: g})
 	}
-	if s := v.pod.Spec.ActiveDeadlineSeconds; s != nil && !v.h.Began.IsZero() && v.h.Termination == nil {
-		if !v.waits(v.h.Began.Add(seconds(*s))) {
+	if s := v.pod.Spec.ActiveDeadlineSeconds; s != nil && v.h.Termination == nil {
+		began := v.h.Began
+		if began.IsZero() {
+			began = v.in.Now
+		}
+		if !v.waits(began.Add(seconds(*s))) {
 			ends = append(ends, End{Grace: grace, Reason: ReasonDeadlineExceeded, Failed: true,
 				Message: "Pod was active on the node longer than the specified deadline"})
 		}

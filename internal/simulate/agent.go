@@ -1,0 +1,465 @@
+package simulate
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-run/berth/internal/fault"
+	"github.com/berth-run/berth/internal/lifecycle"
+)
+
+// agent plays the pod's worker: observe, decide, make what runs equal to what is
+// wanted.
+type agent struct {
+	*world
+	pod     *corev1.Pod
+	stop    *lifecycle.Stop
+	history lifecycle.History
+	// durable is the history as of the last write that was waited for; what
+	// came later may be lost when the agent dies.
+	durable  []byte
+	observed lifecycle.Observed
+	working  map[lifecycle.Key]*work
+	probes   map[lifecycle.ProbeKey]bool
+	decision lifecycle.Decision
+	timer    int // the number of the timer that counts
+	life     int // the agent's life; what an earlier one began reports to nobody
+	// pending are the effects to come of what is under way, in the order begun.
+	pending []*effect
+
+	decisions, actions int
+	hash               uint64
+}
+
+// effect is what an action does to the world, once.
+type effect struct {
+	do   func()
+	done bool
+}
+
+func (e *effect) strike() {
+	if !e.done {
+		e.done = true
+		e.do()
+	}
+}
+
+type work struct {
+	action   lifecycle.Action
+	canceled bool
+	cancel   func()
+}
+
+func (a *agent) underWay() []lifecycle.Key {
+	keys := make([]lifecycle.Key, 0, len(a.working))
+	for k := range a.working {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(x, y lifecycle.Key) int {
+		if x.String() != y.String() {
+			if x.String() < y.String() {
+				return -1
+			}
+			return 1
+		}
+		return int(min(max(x.Until-y.Until, -1), 1))
+	})
+	return keys
+}
+
+func (a *agent) input() lifecycle.Input {
+	return lifecycle.Input{
+		Pod: a.pod, Stop: a.stop, Observed: a.observed, UnderWay: a.underWay(), History: a.history,
+		Facts: lifecycle.Facts{RuntimeName: "model", HostIPs: []string{"192.0.2.1"}}, Now: a.now,
+	}
+}
+
+// look is one turn of the worker's loop.
+func (a *agent) look() {
+	a.woken = false
+	if a.faults.Active(a.now, fault.RuntimeGone) {
+		a.after(time.Second, func() { a.woken = true })
+		return
+	}
+	a.observed = a.observe()
+	a.history = a.history.Apply(lifecycle.Looked{Observed: a.observed, UnderWay: a.underWay()})
+	for round := 0; ; round++ {
+		if round > 50 {
+			a.check.fail("livelock: decisions keep starting actions: %v", a.decision.Work)
+			return
+		}
+		in := a.input()
+		d, h := lifecycle.Step(in)
+		a.decisions++
+		a.history = h
+		a.check.decided(in, d, h)
+		a.decision = d
+		a.note(d)
+		if !a.reconcile(d.Work) {
+			break
+		}
+	}
+	a.reconcileProbes(a.decision.Probes)
+	a.timer++
+	if t := a.decision.LookAgain; !t.IsZero() {
+		n := a.timer
+		a.after(t.Sub(a.now), func() {
+			if n == a.timer {
+				a.woken = true
+			}
+		})
+	}
+}
+
+// note hashes what was decided, so that two runs can be compared.
+func (a *agent) note(d lifecycle.Decision) {
+	f := fnv.New64a()
+	fmt.Fprintf(f, "%d %s", a.hash, a.now)
+	for _, w := range d.Work {
+		fmt.Fprintf(f, "|%v", w.Key())
+	}
+	b, err := json.Marshal(d.Status)
+	if err != nil {
+		panic(err) // a PodStatus is always JSON
+	}
+	f.Write(b)
+	a.hash = f.Sum64()
+}
+
+func (a *agent) reconcile(want []lifecycle.Action) (again bool) {
+	wanted := map[lifecycle.Key]bool{}
+	for _, act := range want {
+		k := act.Key()
+		if _, ok := a.working[k]; !ok && !wanted[k] {
+			a.begin(act)
+			again = true
+		}
+		wanted[k] = true
+	}
+	for _, k := range a.underWay() {
+		if wk := a.working[k]; !wanted[k] && !wk.canceled {
+			wk.canceled = true
+			a.say("cancel %s", k)
+			wk.cancel()
+		}
+	}
+	return again
+}
+
+func (a *agent) save() {
+	b, err := json.Marshal(a.history)
+	if err != nil {
+		panic(err)
+	}
+	a.durable = b
+}
+
+// begin starts an action: its effect comes after a while, or never.
+func (a *agent) begin(act lifecycle.Action) {
+	a.actions++
+	a.check.began(act)
+	a.history = a.history.Apply(lifecycle.ActionStarted{Action: act, At: a.now})
+	if act.Kind == lifecycle.StartContainer {
+		a.save()
+	}
+	a.say("%s", act.Key())
+	e := a.faults.Action(a.now, act.Kind, act.Container)
+	wk := &work{action: act}
+	a.working[act.Key()] = wk
+	life := a.life
+	over := false
+	end := func(err *lifecycle.Failed, id string) {
+		if over || life != a.life {
+			return
+		}
+		over = true
+		a.ended(wk, err, id)
+	}
+	if act.Kind == lifecycle.StopContainer {
+		a.stopping(wk, e, life, end)
+		return
+	}
+	ef := &effect{do: func() {
+		if e.Fail {
+			end(&lifecycle.Failed{Reason: failReason(act.Kind), Message: "the model made it fail"}, "")
+			return
+		}
+		end(a.effect(act))
+	}}
+	a.pending = slices.DeleteFunc(a.pending, func(p *effect) bool { return p.done })
+	a.pending = append(a.pending, ef)
+	took := a.between(time.Millisecond, 50*time.Millisecond) + e.Slow
+	if act.Kind == lifecycle.RunPreStop || act.Kind == lifecycle.RunPostStart {
+		took = a.between(time.Millisecond, 40*time.Second) + e.Slow
+		if a.chance(2) {
+			took = a.between(time.Millisecond, time.Second)
+		}
+	}
+	a.after(took, ef.strike)
+	wk.cancel = func() {
+		if e.Late || a.chance(3) {
+			return // it takes effect all the same, and ends then
+		}
+		a.after(a.between(0, 20*time.Millisecond), func() {
+			if !ef.done {
+				ef.done = true
+				end(&lifecycle.Failed{Reason: "Canceled", Message: "canceled"}, "")
+			}
+		})
+	}
+}
+
+func failReason(k lifecycle.ActionKind) string {
+	switch k {
+	case lifecycle.PullImage:
+		return lifecycle.ReasonErrImagePull
+	case lifecycle.PrepareVolumes:
+		return lifecycle.ReasonFailedMount
+	case lifecycle.CreateSandbox:
+		return lifecycle.ReasonFailedCreatePodSandBox
+	case lifecycle.StartContainer:
+		return lifecycle.ReasonCreateContainerError
+	}
+	return "Failed" + string(k)
+}
+
+func (a *agent) ended(wk *work, err *lifecycle.Failed, id string) {
+	delete(a.working, wk.action.Key())
+	ev := lifecycle.ActionEnded{Action: wk.action, At: a.now, Err: err, ContainerID: id, ImageRef: "image",
+		Canceled: wk.canceled && err != nil}
+	a.history = a.history.Apply(ev)
+	if a.chance(2) {
+		a.save()
+	}
+	a.woken = true
+}
+
+// effect changes the model runtime as act says.
+func (a *agent) effect(act lifecycle.Action) (*lifecycle.Failed, string) {
+	switch act.Kind {
+	case lifecycle.PrepareVolumes:
+		a.volumes, a.leftovers = true, true
+	case lifecycle.CreateSandbox:
+		a.removeSandboxes(func(s *sandbox) bool { return s.Attempt == act.Attempt })
+		a.sandboxes = append(a.sandboxes, &sandbox{lifecycle.Sandbox{ID: a.id("sandbox"), Attempt: act.Attempt, Ready: true,
+			CreatedAt: a.now, IPs: []string{"198.51.100.7"}, HostNetwork: a.pod.Spec.HostNetwork}})
+		a.leftovers = true
+	case lifecycle.StartContainer:
+		return a.startContainer(act)
+	case lifecycle.RunPostStart, lifecycle.RunPreStop:
+		c := a.findContainer(act.ContainerID)
+		if c == nil || c.State != lifecycle.ContainerRunning || a.chance(6) {
+			return &lifecycle.Failed{Reason: lifecycle.ReasonPostStartHookError, Message: "the hook failed"}, ""
+		}
+	case lifecycle.RemoveContainer:
+		a.containers = slices.DeleteFunc(a.containers, func(c *container) bool {
+			return c.ID == act.ContainerID && c.State != lifecycle.ContainerRunning
+		})
+	case lifecycle.StopSandbox:
+		for _, c := range a.containers {
+			if c.SandboxID == act.SandboxID {
+				a.exit(c, 137)
+			}
+		}
+		if s := a.findSandbox(act.SandboxID); s != nil {
+			s.Ready = false
+		}
+	case lifecycle.RemoveSandbox:
+		a.removeSandboxes(func(s *sandbox) bool { return s.ID == act.SandboxID })
+	case lifecycle.RemovePod:
+		a.check.removed()
+		a.volumes, a.leftovers = false, false
+	case lifecycle.PullImage, lifecycle.StopContainer:
+	}
+	return nil, ""
+}
+
+func (a *agent) removeSandboxes(gone func(*sandbox) bool) {
+	a.sandboxes = slices.DeleteFunc(a.sandboxes, func(s *sandbox) bool {
+		if !gone(s) {
+			return false
+		}
+		for _, c := range a.containers {
+			if c.SandboxID == s.ID {
+				a.exit(c, 137)
+			}
+		}
+		a.containers = slices.DeleteFunc(a.containers, func(c *container) bool { return c.SandboxID == s.ID })
+		return true
+	})
+}
+
+func (a *agent) startContainer(act lifecycle.Action) (*lifecycle.Failed, string) {
+	s := a.findSandbox(act.SandboxID)
+	if s == nil || !s.Ready {
+		return &lifecycle.Failed{Reason: lifecycle.ReasonCreateContainerError, Message: "there is no such sandbox"}, ""
+	}
+	for _, c := range a.containers {
+		if c.Name == act.Container && c.Attempt == act.Attempt {
+			// A runtime reserves the name of an attempt: the same start twice is one.
+			return nil, c.ID
+		}
+	}
+	c := &container{Container: lifecycle.Container{ID: a.id(act.Container), Name: act.Container, SandboxID: act.SandboxID,
+		Attempt: act.Attempt, State: lifecycle.ContainerCreated, CreatedAt: a.now, Image: "image", ImageID: "sha256:image"}}
+	for _, spec := range allContainers(a.pod) {
+		if spec.Name == act.Container {
+			c.Hash = lifecycle.ContainerHash(spec)
+		}
+	}
+	a.containers = append(a.containers, c)
+	if a.chance(20) {
+		// Made, and could not start: as an OCI runtime does with a wrong command.
+		c.State = lifecycle.ContainerExited
+		c.ExitCode, c.Reason, c.FinishedAt = 128, lifecycle.ReasonContainerCannotRun, a.now
+		return &lifecycle.Failed{Reason: lifecycle.ReasonRunContainerError, Message: "no such file"}, c.ID
+	}
+	c.State, c.StartedAt, c.ran = lifecycle.ContainerRunning, a.now, true
+	a.check.started(c)
+	runs := a.scripts[act.Container].runs
+	if r := runs[min(act.Attempt, len(runs)-1)]; r.For > 0 {
+		a.planExit(c, r.For, r.Code)
+	}
+	a.say("%s runs as %s", act.Container, c.ID)
+	return nil, c.ID
+}
+
+// stopping plays StopContainer: signal, wait, kill.
+func (a *agent) stopping(wk *work, e fault.Effect, life int, end func(*lifecycle.Failed, string)) {
+	wk.cancel = func() {
+		a.after(0, func() { end(&lifecycle.Failed{Reason: "Canceled", Message: "canceled"}, "") })
+	}
+	begin := a.between(time.Millisecond, 10*time.Millisecond) + e.Slow
+	a.after(begin, func() {
+		if wk.canceled || life != a.life {
+			return
+		}
+		if e.Fail {
+			end(&lifecycle.Failed{Reason: "KillContainerError", Message: "the model made it fail"}, "")
+			return
+		}
+		c := a.findContainer(wk.action.ContainerID)
+		if c == nil || c.State != lifecycle.ContainerRunning {
+			end(nil, "")
+			return
+		}
+		a.signal(c)
+		var poll func()
+		poll = func() {
+			switch {
+			case wk.canceled || life != a.life:
+			case c.State != lifecycle.ContainerRunning:
+				end(nil, "")
+			case !a.now.Before(wk.action.Until):
+				a.exit(c, 137)
+				end(nil, "")
+			default:
+				a.after(min(wk.action.Until.Sub(a.now), 100*time.Millisecond), poll)
+			}
+		}
+		poll()
+	})
+}
+
+// reconcileProbes starts the probes that are wanted and new. Each ends with an
+// outcome after a while and may turn later.
+func (a *agent) reconcileProbes(want []lifecycle.Probe) {
+	now := map[lifecycle.ProbeKey]bool{}
+	for _, p := range want {
+		now[p.Key] = true
+		a.check.probing(p)
+		if !a.probes[p.Key] {
+			a.flip(p.Key, a.life, p.Last != lifecycle.Success)
+		}
+	}
+	a.probes = now
+}
+
+func (a *agent) flip(key lifecycle.ProbeKey, life int, good bool) {
+	a.after(a.between(100*time.Millisecond, time.Minute), func() {
+		if life != a.life || !a.probes[key] {
+			return
+		}
+		out := lifecycle.Success
+		if !good {
+			out = lifecycle.Failure
+		}
+		if key.Kind != lifecycle.ReadinessProbe && a.chance(4) {
+			out = lifecycle.Failure
+		}
+		a.say("%s probe of %s: %s", key.Kind, key.ContainerID, out)
+		a.history = a.history.Apply(lifecycle.Probed{Key: key, Outcome: out, At: a.now})
+		a.woken = true
+		if key.Kind == lifecycle.ReadinessProbe || out == lifecycle.Success && key.Kind == lifecycle.LivenessProbe && a.chance(2) {
+			a.flip(key, life, !good)
+		}
+	})
+}
+
+// die kills the agent and starts it again: what was under way is forgotten, and
+// takes effect or not; the history is what was on disk.
+func (a *agent) die() {
+	a.say("the agent dies")
+	a.life++
+	a.working = map[lifecycle.Key]*work{}
+	a.probes = nil
+	for _, p := range a.pending {
+		switch a.rng.IntN(3) {
+		case 0:
+			p.strike() // it took effect at the last moment
+		case 1:
+			p.done = true
+		case 2: // the runtime goes on with it
+		}
+	}
+	if a.chance(2) {
+		a.save() // the last write made it
+	}
+	a.history = lifecycle.History{}
+	if a.durable != nil {
+		if err := json.Unmarshal(a.durable, &a.history); err != nil {
+			a.check.fail("history does not read back: %v", err)
+		}
+	}
+	a.decision = lifecycle.Decision{}
+	a.check.forget()
+	a.after(a.between(time.Millisecond, 5*time.Second), func() { a.woken = true })
+}
+
+// jump sets the wall clock.
+func (a *agent) jump(by time.Duration) {
+	a.say("the clock is set by %s", by)
+	a.now = a.now.Add(by)
+	a.jumped += by
+	for i := range a.queue {
+		a.queue[i].at = a.queue[i].at.Add(by)
+	}
+	a.history = a.history.Apply(lifecycle.ClockStepped{By: by})
+	a.woken = true
+}
+
+func (a *agent) delete(grace int64) {
+	a.say("delete, grace %ds", grace)
+	p := a.pod.DeepCopy()
+	t := metav1.NewTime(a.now.Add(time.Duration(grace) * time.Second))
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &t, &grace
+	a.pod = p
+	a.woken = true
+}
+
+func allContainers(pod *corev1.Pod) []*corev1.Container {
+	var list []*corev1.Container
+	for i := range pod.Spec.InitContainers {
+		list = append(list, &pod.Spec.InitContainers[i])
+	}
+	for i := range pod.Spec.Containers {
+		list = append(list, &pod.Spec.Containers[i])
+	}
+	return list
+}

@@ -1,0 +1,270 @@
+package simulate
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berth-run/berth/internal/lifecycle"
+)
+
+// checker holds a run against the properties of the core.
+type checker struct {
+	a          *agent
+	violations []string
+
+	status *corev1.PodStatus // last reported
+	starts map[string]int    // processes started, by container
+	began  func(lifecycle.Action)
+	same   time.Time // the instant, and how many actions began at it
+	count  int
+}
+
+func newChecker(a *agent) *checker {
+	c := &checker{a: a, starts: map[string]int{}}
+	c.began = c.actionBegan
+	return c
+}
+
+func (c *checker) fail(format string, args ...any) {
+	v := fmt.Sprintf("%s: %s", c.a.now.Sub(epoch), fmt.Sprintf(format, args...))
+	c.violations = append(c.violations, v)
+	c.a.say("VIOLATION %s", fmt.Sprintf(format, args...))
+}
+
+// actionBegan: nothing starts in a pod that ends; nothing spins.
+func (c *checker) actionBegan(act lifecycle.Action) {
+	if c.a.now.Equal(c.same) {
+		if c.count++; c.count > 100 {
+			c.fail("livelock: more than 100 actions at one instant, the last %s", act.Key())
+			c.count = 0
+		}
+	} else {
+		c.same, c.count = c.a.now, 0
+	}
+	if t := c.a.history.Termination; t != nil {
+		switch act.Kind {
+		case lifecycle.StartContainer, lifecycle.CreateSandbox, lifecycle.PullImage, lifecycle.PrepareVolumes, lifecycle.RunPostStart:
+			c.fail("%s begins although the pod ends", act.Key())
+		}
+	}
+}
+
+// started: one live container of a name, the order of init containers, and the
+// promise of Never.
+func (c *checker) started(x *container) {
+	a := c.a
+	for _, o := range a.live() {
+		if o != x && o.Name == x.Name {
+			c.fail("two live containers of %s: %s and %s", x.Name, o.ID, x.ID)
+		}
+	}
+	c.starts[x.Name]++
+	spec, init := a.spec(x.Name)
+	// Each round of "restart all containers" is a life of its own.
+	if n := c.starts[x.Name]; n > 1+a.history.RestartAll && never(a.pod, spec) && len(spec.RestartPolicyRules) == 0 {
+		c.fail("%s must never run twice and was started %d times in %d rounds", x.Name, n, 1+a.history.RestartAll)
+	}
+	for i := range a.pod.Spec.InitContainers {
+		p := &a.pod.Spec.InitContainers[i]
+		if init && p.Name == x.Name {
+			break
+		}
+		if !c.passed(p, x) {
+			c.fail("%s starts before init container %s is through", x.Name, p.Name)
+		}
+	}
+}
+
+func (c *checker) passed(p *corev1.Container, x *container) bool {
+	sidecar := p.RestartPolicy != nil && *p.RestartPolicy == corev1.ContainerRestartPolicyAlways
+	if sidecar {
+		return c.starts[p.Name] > 0
+	}
+	if never(c.a.pod, p) && c.starts[p.Name] > 0 {
+		return true // it may have run in an earlier sandbox
+	}
+	for _, o := range c.a.containers {
+		if o.Name == p.Name && o.SandboxID == x.SandboxID && o.State == lifecycle.ContainerExited {
+			return true
+		}
+	}
+	return false
+}
+
+func never(pod *corev1.Pod, c *corev1.Container) bool {
+	if c.RestartPolicy != nil {
+		return *c.RestartPolicy == corev1.ContainerRestartPolicyNever
+	}
+	return pod.Spec.RestartPolicy == corev1.RestartPolicyNever
+}
+
+// signalled: at the pod's end, sidecars are told after all that started later.
+func (c *checker) signalled(x *container) {
+	t := c.a.history.Termination
+	if t == nil || !c.a.now.Before(t.Deadline) {
+		return
+	}
+	spec, init := c.a.spec(x.Name)
+	if !init || spec.RestartPolicy == nil || *spec.RestartPolicy != corev1.ContainerRestartPolicyAlways {
+		return
+	}
+	if h := c.a.history.Containers[x.Name]; h.Stop != nil && h.Stop.Since.Before(t.At) {
+		return // it was being stopped for itself
+	}
+	for _, o := range c.a.live() {
+		_, oInit := c.a.spec(o.Name)
+		if !oInit || c.a.index(o.Name) > c.a.index(x.Name) {
+			c.fail("sidecar %s is told to stop while %s runs", x.Name, o.Name)
+		}
+	}
+}
+
+// removed: the pod's things go last.
+func (c *checker) removed() {
+	if n := len(c.a.live()); n > 0 {
+		c.fail("volumes are removed while %d containers run", n)
+	}
+}
+
+// probing: startup alone first; none but readiness at the end.
+func (c *checker) probing(p lifecycle.Probe) {
+	x := c.a.findContainer(p.Key.ContainerID)
+	if x == nil || x.State != lifecycle.ContainerRunning {
+		if c.a.observed.At.Equal(c.a.now) {
+			c.fail("%s probe of %s, which does not run", p.Key.Kind, p.Key.ContainerID)
+		}
+		return
+	}
+	if c.a.history.Termination != nil && p.Key.Kind != lifecycle.ReadinessProbe {
+		c.fail("%s probe of %s while the pod ends", p.Key.Kind, p.Container)
+	}
+}
+
+// decided holds one decision against the properties of a single decision.
+func (c *checker) decided(in lifecycle.Input, d lifecycle.Decision, h lifecycle.History) {
+	c.reported(&d.Status)
+	settled := in
+	settled.History = h
+	if got := lifecycle.Decide(settled); !reflect.DeepEqual(got, d) {
+		c.fail("the same input gives another decision:\n%+v\n%+v", got, d)
+	}
+	later := settled
+	if d.LookAgain.IsZero() {
+		later.Now = in.Now.Add(24 * time.Hour)
+	} else {
+		later.Now = d.LookAgain.Add(-1)
+	}
+	if got := lifecycle.Decide(later); !equalButLook(got, d) {
+		c.fail("the decision changes before LookAgain %s:\n%+v\n%+v", d.LookAgain, got.Work, d.Work)
+	}
+	if d.Finished && (len(c.a.sandboxes)+len(c.a.containers) > 0 || c.a.leftovers || len(c.a.working) > 0) {
+		c.fail("finished, but something is left: %d sandboxes, %d containers, leftovers %v, under way %v",
+			len(c.a.sandboxes), len(c.a.containers), c.a.leftovers, c.a.underWay())
+	}
+	if !d.Finished && len(d.Work)+len(in.UnderWay)+len(d.Probes) == 0 && d.LookAgain.IsZero() && !c.asDesired(d) {
+		c.fail("silent wait: nothing is under way and the pod is not as desired: %s", d.Status.Phase)
+	}
+}
+
+func equalButLook(a, b lifecycle.Decision) bool {
+	return reflect.DeepEqual(a, b)
+}
+
+// asDesired says that there is nothing to wait for but the containers' own ends.
+func (c *checker) asDesired(d lifecycle.Decision) bool {
+	if len(c.a.live()) > 0 {
+		return c.a.pod.DeletionTimestamp == nil
+	}
+	return d.Stopped && c.a.pod.DeletionTimestamp == nil
+}
+
+// reported: what must not go back does not.
+func (c *checker) reported(s *corev1.PodStatus) {
+	old := c.status
+	c.status = s.DeepCopy()
+	if terminal(s.Phase) && len(c.a.live()) > 0 {
+		c.fail("phase %s while containers run", s.Phase)
+	}
+	if old == nil {
+		return
+	}
+	if rank(s.Phase) < rank(old.Phase) || terminal(old.Phase) && s.Phase != old.Phase {
+		c.fail("phase goes from %s to %s", old.Phase, s.Phase)
+	}
+	if !old.StartTime.Equal(s.StartTime) {
+		c.fail("startTime changes")
+	}
+	for _, n := range s.Conditions {
+		for _, o := range old.Conditions {
+			if n.Type == o.Type && n.Status == o.Status && !n.LastTransitionTime.Equal(&o.LastTransitionTime) {
+				c.fail("condition %s has a new transition time and the same status", n.Type)
+			}
+		}
+	}
+	c.containers(old.InitContainerStatuses, s.InitContainerStatuses)
+	c.containers(old.ContainerStatuses, s.ContainerStatuses)
+}
+
+func (c *checker) containers(old, now []corev1.ContainerStatus) {
+	for i := range now {
+		n, o := &now[i], &old[i]
+		if n.RestartCount < o.RestartCount {
+			c.fail("restartCount of %s goes from %d to %d", n.Name, o.RestartCount, n.RestartCount)
+		}
+		if o.State.Terminated != nil && n.State.Running == nil && n.State.Terminated == nil && n.LastTerminationState.Terminated == nil {
+			c.fail("the end of %s is lost", n.Name)
+		}
+		if o.State.Terminated != nil && n.State.Running != nil && n.ContainerID == o.ContainerID {
+			c.fail("%s runs again as the same container", n.Name)
+		}
+	}
+}
+
+func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
+
+func rank(p corev1.PodPhase) int {
+	switch p {
+	case corev1.PodPending:
+		return 1
+	case corev1.PodRunning:
+		return 2
+	case corev1.PodSucceeded, corev1.PodFailed:
+		return 3
+	}
+	return 0
+}
+
+// forget: a new agent may report what an old one had not written down.
+func (c *checker) forget() {
+	if h := c.a.history.Status; h != nil {
+		c.status = h.DeepCopy()
+	} else {
+		c.status = nil
+	}
+}
+
+func (a *agent) spec(name string) (spec *corev1.Container, init bool) {
+	for i := range a.pod.Spec.InitContainers {
+		if a.pod.Spec.InitContainers[i].Name == name {
+			return &a.pod.Spec.InitContainers[i], true
+		}
+	}
+	for i := range a.pod.Spec.Containers {
+		if a.pod.Spec.Containers[i].Name == name {
+			return &a.pod.Spec.Containers[i], false
+		}
+	}
+	return nil, false
+}
+
+func (a *agent) index(name string) int {
+	for i, c := range allContainers(a.pod) {
+		if c.Name == name {
+			return i
+		}
+	}
+	return -1
+}
