@@ -9,18 +9,12 @@ package podruntime
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-run/berth/internal/lifecycle"
 )
-
-// ErrExecTimeout says that a command in a container was killed because its time
-// was up.
-var ErrExecTimeout = errors.New("timed out")
 
 // Runtime runs pods. All methods are safe for concurrent use.
 type Runtime interface {
@@ -38,8 +32,12 @@ type Runtime interface {
 	// The result is valid with an error too: a container that was made and could
 	// not be started has an id.
 	Do(ctx context.Context, pod *corev1.Pod, a lifecycle.Action) (Result, error)
-	// Exec runs a command in a running container, for probes and hooks.
-	Exec(ctx context.Context, req ExecRequest) (ExecResult, error)
+	// Exec runs a command in a running container, for probes and hooks, and
+	// returns its combined output, cut to a reasonable length, and its exit
+	// code. err says that it could not be run or that nobody knows how it ended.
+	// When ctx ends, the command is killed with all it started before Exec
+	// returns, as far as the runtime can.
+	Exec(ctx context.Context, containerID string, command []string) (output []byte, exitCode int32, err error)
 	// Pods lists all pods of which the node holds a sandbox, a container or a
 	// folder.
 	Pods(ctx context.Context) ([]Ref, error)
@@ -64,20 +62,4 @@ type Ref struct {
 	UID       types.UID
 	Namespace string
 	Name      string
-}
-
-// ExecRequest asks for one command in a container.
-type ExecRequest struct {
-	ContainerID string
-	Command     []string
-	// Timeout is how long the command may run; zero: as long as ctx lives. It
-	// and all it started are killed then.
-	Timeout time.Duration
-}
-
-// ExecResult is how a command ended.
-type ExecResult struct {
-	// Output is what it wrote to stdout, then what it wrote to stderr.
-	Output   []byte
-	ExitCode int
 }

@@ -348,8 +348,8 @@ func (f *Fake) Observe(ctx context.Context, pod *corev1.Pod) (lifecycle.Observed
 }
 
 // Exec does nothing.
-func (f *Fake) Exec(context.Context, podruntime.ExecRequest) (podruntime.ExecResult, error) {
-	return podruntime.ExecResult{}, nil
+func (f *Fake) Exec(context.Context, string, []string) (output []byte, exitCode int32, err error) {
+	return nil, 0, nil
 }
 
 // Pods lists the pods held.

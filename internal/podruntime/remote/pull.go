@@ -1,0 +1,170 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
+
+	"github.com/berth-run/berth/internal/lifecycle"
+	"github.com/berth-run/berth/internal/podruntime"
+)
+
+// pullContainerImage makes the image of a container present.
+func (r *Runtime) pullContainerImage(ctx context.Context, pod *corev1.Pod, name string) (ref string, err error) {
+	spec := containerSpec(pod, name)
+	if spec == nil {
+		return "", fmt.Errorf("the pod has no container %q any more", name)
+	}
+	return r.pull(ctx, pod, name, spec.Image, spec.ImagePullPolicy)
+}
+
+// pull makes an image present according to the policy and returns what to start
+// from. container is empty for an image volume.
+func (r *Runtime) pull(ctx context.Context, pod *corev1.Pod, container, image string, policy corev1.PullPolicy) (ref string, err error) {
+	named, err := reference.ParseNormalizedNamed(image)
+	if err != nil {
+		return "", &lifecycle.Failed{
+			Reason:  lifecycle.ReasonInvalidImageName,
+			Message: fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", image, image, err),
+		}
+	}
+	spec := &runtimeapi.ImageSpec{Image: withTag(image, named), UserSpecifiedImage: image}
+	if policy != corev1.PullAlways {
+		present, err := r.present(ctx, spec)
+		if err != nil {
+			return "", err
+		}
+		if present != "" {
+			r.cfg.Recorder.Record(podruntime.PodRef(pod, container), corev1.EventTypeNormal, "Pulled",
+				fmt.Sprintf("Container image %q already present on machine", image))
+			return present, nil
+		}
+		if policy == corev1.PullNever {
+			return "", &lifecycle.Failed{
+				Reason:  lifecycle.ReasonErrImageNeverPull,
+				Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", image),
+			}
+		}
+	}
+	return r.fetch(ctx, pod, container, spec)
+}
+
+// withTag is the image as the runtime is asked for it: with the tag that stands
+// for none, and otherwise as the user wrote it.
+func withTag(image string, named reference.Named) string {
+	if reference.IsNameOnly(named) {
+		return image + ":latest"
+	}
+	return image
+}
+
+// present returns the id of an image that is there; empty: it is not.
+func (r *Runtime) present(ctx context.Context, spec *runtimeapi.ImageSpec) (string, error) {
+	response, err := r.cfg.Images.ImageStatus(ctx, spec, false)
+	if err != nil {
+		return "", &lifecycle.Failed{
+			Reason:  lifecycle.ReasonImageInspectError,
+			Message: fmt.Sprintf("Failed to inspect image %q: %v", spec.Image, err),
+		}
+	}
+	return response.GetImage().GetId(), nil
+}
+
+// fetch pulls the image, with each login in turn.
+func (r *Runtime) fetch(ctx context.Context, pod *corev1.Pod, container string, spec *runtimeapi.ImageSpec) (string, error) {
+	began := time.Now()
+	ref := podruntime.PodRef(pod, container)
+	r.cfg.Recorder.Record(ref, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", spec.UserSpecifiedImage))
+	select {
+	case r.pulls <- struct{}{}:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	defer func() { <-r.pulls }()
+	pulling := time.Now()
+	logins, err := r.logins(ctx, pod, spec.Image)
+	if err != nil {
+		return "", &lifecycle.Failed{Reason: lifecycle.ReasonErrImagePull, Message: err.Error()}
+	}
+	progress := func(done, total int64) {
+		r.cfg.Progress(Progress{Pod: pod, Container: container, Image: spec.UserSpecifiedImage, Done: done, Total: total})
+	}
+	var pulled string
+	var errs []error
+	for _, login := range logins {
+		pulled, err = r.cfg.Puller.Pull(ctx, spec, login, progress)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		errs = append(errs, err)
+	}
+	if err != nil {
+		return "", pullFailed(spec.UserSpecifiedImage, errors.Join(errs...))
+	}
+	message := fmt.Sprintf("Successfully pulled image %q in %s (%s including waiting)", spec.UserSpecifiedImage,
+		time.Since(pulling).Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	response, err := r.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: pulled}, false)
+	if err == nil && response.GetImage() != nil {
+		message += fmt.Sprintf(". Image size: %d bytes.", response.Image.GetSize())
+		// What was pulled may be a reference; the id is what starts.
+		pulled = response.Image.GetId()
+	}
+	r.cfg.Recorder.Record(ref, corev1.EventTypeNormal, "Pulled", message)
+	return pulled, nil
+}
+
+// logins returns the logins to try; a nil one is none.
+func (r *Runtime) logins(ctx context.Context, pod *corev1.Pod, image string) ([]*runtimeapi.AuthConfig, error) {
+	var secrets []corev1.Secret
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		s, err := r.cfg.Sources.Secret(ctx, pod.Namespace, ref.Name)
+		if apierrors.IsNotFound(err) {
+			// As in the kubelet: the pull may work without.
+			r.cfg.Log.Warn("image pull secret does not exist", "pod", podName(pod), "secret", ref.Name)
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot get image pull secret %s/%s: %w", pod.Namespace, ref.Name, err)
+		}
+		secrets = append(secrets, *s)
+	}
+	logins, err := r.cfg.Credentials.Lookup(ctx, image, secrets)
+	if err != nil {
+		return nil, fmt.Errorf("cannot find logins for image %q: %w", image, err)
+	}
+	if len(logins) == 0 {
+		return []*runtimeapi.AuthConfig{nil}, nil
+	}
+	return logins, nil
+}
+
+// pullFailed gives the error of a pull its reason.
+func pullFailed(image string, err error) error {
+	reason := lifecycle.ReasonErrImagePull
+	var unreachable *net.OpError
+	var unknownHost *net.DNSError
+	text := err.Error()
+	switch {
+	case strings.Contains(text, crierrors.ErrSignatureValidationFailed.Error()):
+		reason = crierrors.ErrSignatureValidationFailed.Error()
+	case errors.As(err, &unreachable), errors.As(err, &unknownHost),
+		strings.Contains(text, crierrors.ErrRegistryUnavailable.Error()):
+		reason = lifecycle.ReasonRegistryUnavailable
+	}
+	if !strings.Contains(text, image) {
+		text = fmt.Sprintf("cannot pull image %q: %s", image, text)
+	}
+	return &lifecycle.Failed{Reason: reason, Message: text}
+}

@@ -1,0 +1,110 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
+
+	"github.com/berth-run/berth/internal/lifecycle"
+	"github.com/berth-run/berth/internal/podconfig"
+)
+
+// createSandbox makes sandbox number a.Attempt, or finds that it is there.
+func (r *Runtime) createSandbox(ctx context.Context, pod *corev1.Pod, a lifecycle.Action) error {
+	existing, err := r.cfg.Service.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{
+		LabelSelector: map[string]string{podconfig.LabelPodUID: string(pod.UID)},
+	})
+	if err != nil {
+		return fmt.Errorf("cannot look for sandboxes: %w", err)
+	}
+	for _, b := range existing {
+		if int(b.GetMetadata().GetAttempt()) != a.Attempt {
+			continue
+		}
+		if b.State == runtimeapi.PodSandboxState_SANDBOX_READY {
+			return nil // an earlier try took effect
+		}
+		if err := r.stopSandbox(ctx, b.Id); err != nil {
+			return err
+		}
+		if err := r.removeSandbox(ctx, b.Id); err != nil {
+			return err
+		}
+	}
+	config, err := r.sandboxConfig(ctx, pod, a.Attempt)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	call, done := r.making(ctx)
+	defer done()
+	_, err = r.cfg.Service.RunPodSandbox(call, config, r.cfg.RuntimeHandler)
+	return err
+}
+
+// facts are what is known of the node and the pod.
+func (r *Runtime) facts(ctx context.Context, pod *corev1.Pod, sandboxAttempt int) (podconfig.Facts, error) {
+	f := r.cfg.Facts(pod)
+	f.Attempt = sandboxAttempt
+	if r.cfg.Cgroups != nil {
+		parent, err := r.cfg.Cgroups.Make(ctx, pod)
+		if err != nil {
+			return f, fmt.Errorf("cannot make cgroup of pod %s: %w", podName(pod), err)
+		}
+		f.CgroupParent = parent
+	}
+	return f, nil
+}
+
+// sandboxConfig is the config of the sandbox, the same each time it is asked.
+func (r *Runtime) sandboxConfig(ctx context.Context, pod *corev1.Pod, attempt int) (*runtimeapi.PodSandboxConfig, error) {
+	f, err := r.facts(ctx, pod, attempt)
+	if err != nil {
+		return nil, err
+	}
+	config, err := podconfig.Sandbox(pod, f)
+	if err != nil {
+		return nil, err
+	}
+	config.Labels = r.mark(config.Labels)
+	return config, nil
+}
+
+// mark adds whose it is to labels.
+func (r *Runtime) mark(labels map[string]string) map[string]string {
+	if r.cfg.Owner == "" {
+		return labels
+	}
+	marked := maps.Clone(labels)
+	if marked == nil {
+		marked = make(map[string]string, 1)
+	}
+	marked[labelOwner] = r.cfg.Owner
+	return marked
+}
+
+// stopSandbox ends a sandbox; no error if it is gone.
+func (r *Runtime) stopSandbox(ctx context.Context, id string) error {
+	call, done := r.making(ctx)
+	defer done()
+	if err := r.cfg.Service.StopPodSandbox(call, id); err != nil && !crierrors.IsNotFound(err) {
+		return fmt.Errorf("cannot stop sandbox %s: %w", id, err)
+	}
+	return nil
+}
+
+// removeSandbox removes a sandbox with its containers; no error if it is gone.
+func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
+	call, done := r.making(ctx)
+	defer done()
+	if err := r.cfg.Service.RemovePodSandbox(call, id); err != nil && !crierrors.IsNotFound(err) {
+		return fmt.Errorf("cannot remove sandbox %s: %w", id, err)
+	}
+	return nil
+}

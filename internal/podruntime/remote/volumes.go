@@ -1,0 +1,179 @@
+package remote
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-run/berth/internal/lifecycle"
+	"github.com/berth-run/berth/internal/podconfig"
+	"github.com/berth-run/berth/internal/volume"
+)
+
+// maxEnvFile is the size up to which files of environment variables are read.
+const maxEnvFile = 1 << 20
+
+// mountedVolumes remembers where the volumes of pods are. Safe for concurrent
+// use.
+type mountedVolumes struct {
+	mu   sync.Mutex
+	pods map[types.UID]map[string]podconfig.Volume
+}
+
+func newMountedVolumes() *mountedVolumes {
+	return &mountedVolumes{pods: make(map[types.UID]map[string]podconfig.Volume)}
+}
+
+func (m *mountedVolumes) get(uid types.UID) (map[string]podconfig.Volume, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v, ok := m.pods[uid]
+	return v, ok
+}
+
+func (m *mountedVolumes) set(uid types.UID, v map[string]podconfig.Volume) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if v == nil {
+		delete(m.pods, uid)
+	} else {
+		m.pods[uid] = v
+	}
+}
+
+// prepareVolumes makes the pod's folder, volumes and cgroup.
+func (r *Runtime) prepareVolumes(ctx context.Context, pod *corev1.Pod) error {
+	if err := os.MkdirAll(r.cfg.Volumes.Pod(pod.UID), 0o750); err != nil {
+		return fmt.Errorf("cannot make folder of pod: %w", err)
+	}
+	if r.cfg.Cgroups != nil {
+		if _, err := r.cfg.Cgroups.Make(ctx, pod); err != nil {
+			return fmt.Errorf("cannot make cgroup of pod %s: %w", podName(pod), err)
+		}
+	}
+	_, err := r.mountVolumes(ctx, pod)
+	return err
+}
+
+// mountVolumes prepares the pod's volumes and pulls its image volumes.
+func (r *Runtime) mountVolumes(ctx context.Context, pod *corev1.Pod) (map[string]podconfig.Volume, error) {
+	mounted, err := r.cfg.Volumes.Prepare(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		if v.Image == nil {
+			continue
+		}
+		ref, err := r.pull(ctx, pod, "", v.Image.Reference, v.Image.PullPolicy)
+		if err != nil {
+			return nil, fmt.Errorf("cannot prepare volume %q: %w", v.Name, err)
+		}
+		m := mounted[v.Name]
+		m.Image = ref
+		mounted[v.Name] = m
+	}
+	r.mount.set(pod.UID, mounted)
+	return mounted, nil
+}
+
+// volumesOf says where the pod's volumes are; after a restart of the agent they
+// are looked up again.
+func (r *Runtime) volumesOf(ctx context.Context, pod *corev1.Pod) (map[string]podconfig.Volume, error) {
+	if mounted, ok := r.mount.get(pod.UID); ok {
+		return mounted, nil
+	}
+	return r.mountVolumes(ctx, pod)
+}
+
+// removePod removes the pod's volumes, folder and cgroup, and the logs of a
+// deleted pod: nobody can ask for them by its name any more.
+func (r *Runtime) removePod(ctx context.Context, pod *corev1.Pod) error {
+	// The folder goes last: while it is there, the pod counts as not gone.
+	if r.cfg.Cgroups != nil {
+		if err := r.cfg.Cgroups.Remove(ctx, pod); err != nil {
+			return fmt.Errorf("cannot remove cgroup of pod %s: %w", podName(pod), err)
+		}
+	}
+	if pod.DeletionTimestamp != nil && pod.Name != "" {
+		dir := podconfig.LogDirectory(pod, r.cfg.Facts(pod).LogRoot)
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("cannot remove logs of pod %s: %w", podName(pod), err)
+		}
+	}
+	if err := r.cfg.Volumes.RemovePod(ctx, pod.UID); err != nil {
+		return err
+	}
+	r.mount.set(pod.UID, nil)
+	return nil
+}
+
+// subPaths resolves the parts of volumes that the container mounts.
+func (r *Runtime) subPaths(ctx context.Context, pod *corev1.Pod, c *corev1.Container, f podconfig.ContainerFacts) (map[int]string, error) {
+	wanted, err := podconfig.SubPaths(pod, c, f)
+	if err != nil {
+		return nil, err
+	}
+	resolved := make(map[int]string, len(wanted))
+	for index, path := range wanted {
+		v := f.Volumes[c.VolumeMounts[index].Name]
+		if v.Image != "" || v.HostPath == "" {
+			continue
+		}
+		resolved[index], err = r.cfg.Volumes.SubPath(ctx, pod.UID, volume.SubPath{
+			Volume: c.VolumeMounts[index].Name, HostPath: v.HostPath, Container: c.Name, Index: index, Path: path,
+		})
+		if err != nil {
+			return nil, &lifecycle.Failed{Reason: lifecycle.ReasonCreateContainerConfigError, Message: err.Error()}
+		}
+	}
+	return resolved, nil
+}
+
+// readEnvFile reads a file of environment variables, following no link out of
+// its volume. false: it does not exist.
+func readEnvFile(v podconfig.Volume, path string) ([]byte, bool, error) {
+	root, err := os.OpenRoot(v.HostPath)
+	if err != nil {
+		return nil, false, err
+	}
+	defer root.Close()
+	f, err := root.Open(filepath.Clean(path))
+	if os.IsNotExist(err) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
+	if err == nil && len(data) > maxEnvFile {
+		err = fmt.Errorf("%s is larger than %d bytes", path, maxEnvFile)
+	}
+	return data, true, err
+}
+
+// writeHosts makes the pod's /etc/hosts hold what it should. The file is
+// changed in place: containers have it mounted.
+func (r *Runtime) writeHosts(pod *corev1.Pod, ips []string, f podconfig.Facts) (path string, err error) {
+	content, err := podconfig.HostsFile(pod, ips, f)
+	if err != nil {
+		return "", err
+	}
+	path = r.cfg.Volumes.HostsFile(pod.UID)
+	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
+		return path, nil
+	}
+	if err := os.WriteFile(path, content, 0o644); err != nil {
+		return "", fmt.Errorf("cannot write hosts file: %w", err)
+	}
+	return path, os.Chmod(path, 0o644) // the umask does not count
+}
