@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,20 +25,32 @@ type Conn struct {
 // Dial opens a connection for one check or one request. Cancelling ctx abandons
 // the attempt; it has no effect on an open connection.
 func Dial(ctx context.Context, address string) (Conn, error) {
-	c, err := dialer.DialContext(ctx, "tcp", address)
+	tcp, err := dial(ctx, address)
 	if err != nil {
 		return Conn{}, err
-	}
-	tcp, ok := c.(*net.TCPConn)
-	if !ok {
-		c.Close()
-		return Conn{}, errors.New("not a TCP connection")
 	}
 	if err := tcp.SetLinger(0); err != nil {
 		tcp.Close()
 		return Conn{}, err
 	}
 	return Conn{TCPConn: tcp}, nil
+}
+
+// dial skips the resolver where the host is an address, as it nearly always is.
+func dial(ctx context.Context, address string) (*net.TCPConn, error) {
+	if to, err := netip.ParseAddrPort(address); err == nil {
+		return dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, to)
+	}
+	c, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := c.(*net.TCPConn)
+	if !ok {
+		c.Close()
+		return nil, errors.New("not a TCP connection")
+	}
+	return tcp, nil
 }
 
 // Close ends the connection for good: with FIN, so that the server reads a clean

@@ -13,6 +13,8 @@
 //   - A check that hangs delays no other probe: after a moment it no longer
 //     counts against the checks allowed at once.
 //   - A probe has no goroutine and no socket between its checks.
+//   - The first check of a new container is exact; later ticks may come up to a
+//     twentieth of the period and 50 ms early, together with those of others.
 //   - Results of probes that are no longer wanted are discarded, as are those of
 //     checks cut off by the end of Run.
 //   - Checks follow the monotonic clock; a jump of the wall clock neither stops

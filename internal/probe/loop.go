@@ -31,7 +31,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	m.stopped = true
 	m.mu.Unlock()
-	m.checks.Wait()
+	m.workers.Wait()
 	<-delivered
 	return nil
 }
@@ -87,22 +87,24 @@ func (m *Manager) begin(ctx context.Context, l *lane, r *runner, now time.Time) 
 	r.flight = f
 	l.young = append(l.young, f)
 	// What the check needs is taken here, under the lock.
-	check, timeout := r.check, r.timing.Timeout
-	m.checks.Go(func() {
-		defer cancel()
-		if e, ok := check.(*execCheck); ok {
-			// The result must not wait for a process that can't be killed.
-			defer m.watch(checkCtx, r, f, e.late(timeout))()
+	m.handOver(ctx, job{ctx: checkCtx, runner: r, flight: f, check: r.check, timeout: r.timing.Timeout})
+}
+
+// carryOut makes one check.
+func (m *Manager) carryOut(ctx context.Context, j job) {
+	defer j.flight.cancel()
+	if e, ok := j.check.(*execCheck); ok {
+		// The result must not wait for a process that can't be killed.
+		defer m.watch(j.ctx, j.runner, j.flight, e.late(j.timeout))()
+	}
+	v := j.check.check(j.ctx, j.timeout)
+	for range tries - 1 {
+		if !v.void || j.ctx.Err() != nil {
+			break
 		}
-		v := check.check(checkCtx, timeout)
-		for range tries - 1 {
-			if !v.void || checkCtx.Err() != nil {
-				break
-			}
-			v = check.check(checkCtx, timeout)
-		}
-		m.end(ctx, r, f, v)
-	})
+		v = j.check.check(j.ctx, j.timeout)
+	}
+	m.end(ctx, j.runner, j.flight, v)
 }
 
 // watch counts a check as failed when its time is up, whether it ends or not.

@@ -100,6 +100,7 @@ type Manager struct {
 
 	wake    chan struct{} // the loop must look again; capacity 1
 	results chan struct{} // outbox has something; capacity 1
+	jobs    chan job      // to idle workers
 
 	mu      sync.Mutex // guards all below; never held across I/O or a callback
 	pods    map[types.UID]*podProbes
@@ -109,7 +110,8 @@ type Manager struct {
 	ending  map[lifecycle.ProbeKey]*runner
 	outbox  []delivery
 	stopped bool // Run is over, no check may begin
-	checks  sync.WaitGroup
+	idle    int  // workers without a job
+	workers sync.WaitGroup
 }
 
 // podProbes are the probes of one pod.
@@ -142,6 +144,7 @@ func New(cfg Config) (*Manager, error) {
 		began:    time.Now(),
 		wake:     make(chan struct{}, 1),
 		results:  make(chan struct{}, 1),
+		jobs:     make(chan job),
 		pods:     map[types.UID]*podProbes{},
 		ending:   map[lifecycle.ProbeKey]*runner{},
 	}
@@ -238,13 +241,22 @@ func (m *Manager) add(p *podProbes, w *lifecycle.Probe, now time.Time) {
 		spread = jitter(w.Key, min(r.timing.Period, m.cfg.Spread))
 	}
 	r.due = first(now, w.StartedAt, r.timing.InitialDelay, spread)
-	r.grid = Schedule{First: r.due, Period: r.timing.Period}
+	r.grid = m.aligned(r.due, r.timing.Period)
 	if old := m.ending[w.Key]; old != nil {
 		// Its last check is still alive: the first one waits for its end.
 		old.successor = r
 		return
 	}
 	m.due.put(r)
+}
+
+// aligned is the grid of a probe whose first check comes at first. Its ticks are
+// up to a twentieth of the period and 50 ms earlier than first would have them, so
+// that those of many probes fall together: a processor that wakes up once for
+// ten checks needs a third of the time for each (BenchmarkHTTPProbes).
+func (m *Manager) aligned(first time.Time, period time.Duration) Schedule {
+	slot := min(period/20, 50*time.Millisecond)
+	return Schedule{First: first.Add(-(first.Sub(m.began) % slot)), Period: period}
 }
 
 // update takes over what may change while a container runs. m.mu is held.
@@ -262,10 +274,10 @@ func (m *Manager) update(r *runner, pod *corev1.Pod, w *lifecycle.Probe, now tim
 	r.timing = timing
 	if r.place >= 0 {
 		r.due = minTime(r.due, now.Add(timing.Period))
-		r.grid = Schedule{First: r.due, Period: timing.Period}
+		r.grid = m.aligned(r.due, timing.Period)
 		m.due.put(r)
 	} else {
-		r.grid = Schedule{First: now.Add(timing.Period), Period: timing.Period}
+		r.grid = m.aligned(now.Add(timing.Period), timing.Period)
 	}
 }
 
