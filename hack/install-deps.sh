@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Installs the system packages that building and testing berth need and that are
+# missing. Prints nothing when all is there.
+set -euo pipefail
+
+missing=()
+need() { # need PACKAGE TEST…
+	local package=$1
+	shift
+	"$@" >/dev/null 2>&1 || missing+=("$package")
+}
+need gcc command -v gcc
+need libc6-dev test -e /usr/include/stdlib.h
+need pkg-config command -v pkg-config
+need libseccomp-dev pkg-config --exists libseccomp
+need git command -v git
+need curl command -v curl
+
+if [ ${#missing[@]} -eq 0 ]; then
+	exit 0
+fi
+if ! command -v apt-get >/dev/null; then
+	echo "berth needs these packages, and this machine has no apt-get to install them: ${missing[*]}" >&2
+	exit 1
+fi
+sudo=()
+if [ "$(id -u)" -ne 0 ]; then
+	sudo=(sudo)
+fi
+echo "installing ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+"${sudo[@]}" apt-get -qq update
+"${sudo[@]}" apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
