@@ -149,7 +149,7 @@ func openBeneath(dir *os.File, rel string) (*os.File, error) {
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
 	})
 	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("%q became a link while it was opened", rel)
+		return nil, fmt.Errorf("%q is a link to nothing, or became a link while it was opened", rel)
 	}
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: rel, Err: err}

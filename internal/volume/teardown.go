@@ -99,15 +99,16 @@ func unmountLevels(path string, levels int) error {
 	return nil
 }
 
-// unmountAll unmounts all that the kernel says is mounted at or below path, the
-// deepest first.
+// unmountAll unmounts all that the kernel says is mounted at or below path. The
+// highest goes first and takes what is mounted in it along: the other way round,
+// a mount in a bound folder of the host would be unmounted on the host too.
 func unmountAll(path string) error {
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(path))
 	if err != nil {
 		return fmt.Errorf("cannot read mounts: %w", err)
 	}
 	slices.SortFunc(mounts, func(a, b *mountinfo.Info) int {
-		return strings.Count(b.Mountpoint, "/") - strings.Count(a.Mountpoint, "/")
+		return strings.Count(a.Mountpoint, "/") - strings.Count(b.Mountpoint, "/")
 	})
 	for _, mount := range mounts {
 		if err := unmount(mount.Mountpoint); err != nil {
