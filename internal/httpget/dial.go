@@ -39,7 +39,12 @@ func Dial(ctx context.Context, address string) (Conn, error) {
 // dial skips the resolver where the host is an address, as it nearly always is.
 func dial(ctx context.Context, address string) (*net.TCPConn, error) {
 	if to, err := netip.ParseAddrPort(address); err == nil {
-		return dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, to)
+		tcp, err := dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, to)
+		var op *net.OpError
+		if errors.As(err, &op) {
+			op.Source = nil // a zero address, of no use to a reader
+		}
+		return tcp, err
 	}
 	c, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -80,7 +81,9 @@ func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
 
 // timedOut says that err comes from the end of the check's time.
 func timedOut(ctx context.Context, err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(ctx.Err(), context.DeadlineExceeded)
+	// The timer of a connection may be quicker than the context's.
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
+		errors.Is(ctx.Err(), context.DeadlineExceeded)
 }
 
 // shorten cuts a text to at most limit bytes of valid UTF-8.
