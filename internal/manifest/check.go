@@ -25,9 +25,10 @@ import (
 
 // checker checks one decoded object and fills in its defaults.
 type checker struct {
-	root   *node    // of the object
-	prefix string   // of its paths within the document: items[2]
-	out    reporter // of the file
+	root   *node       // of the object
+	prefix string      // of its paths within the document: items[2]
+	out    reporter    // of the file
+	full   func() bool // further problems are only counted
 
 	decoded  []string // paths that the decoder reported
 	moved    []string // where misplaced fields belong; lists without index
@@ -213,14 +214,18 @@ func (c *checker) status() {
 // invalid reports the errors of upstream's validation, except those that only
 // follow from what the decoder reported.
 func (c *checker) invalid(errs field.ErrorList) {
-	var seen []string
+	seen := map[string]bool{}
 	for _, e := range errs {
-		path := ourPath(e.Field)
-		key := string(e.Type) + " " + path
-		if c.explained(path) || e.Type != field.ErrorTypeInvalid && slices.Contains(seen, key) {
+		if c.full() {
+			c.report(Problem{Line: 1, Rule: RuleInvalid})
 			continue
 		}
-		seen = append(seen, key)
+		path := ourPath(e.Field)
+		key := string(e.Type) + " " + path
+		if c.explained(path) || e.Type != field.ErrorTypeInvalid && seen[key] {
+			continue
+		}
+		seen[key] = true
 		message, hint := words(e, path, c.root)
 		if message == "" {
 			continue

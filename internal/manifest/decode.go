@@ -15,9 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// maxItems is the most list items and mapping entries that one object may have.
+// Three bytes of text can make a container of many hundred.
+const maxItems = 50_000
+
 // decoder fills API types from nodes and reports all that does not fit.
 type decoder struct {
 	report func(line int, path *field.Path, rule Rule, message, hint string)
+	full   func() bool     // further problems are only counted
+	items  int             // list items and mapping entries so far
 	skip   map[string]bool // paths that are left out
 	secret bool            // values stay out of messages
 	// moved takes the place where a misplaced field belongs; lists are written
@@ -48,6 +54,23 @@ func (d *decoder) mismatch(n *node, path *field.Path, want, hint string) {
 		noun = n.kind.String()
 	}
 	d.report(n.line, path, RuleType, "is "+noun+", want "+want, hint)
+}
+
+// object decodes n into a pointer to an API type. It reports false, after a
+// problem, when n has too many items to go on with.
+func (d *decoder) object(n *node, to any) bool {
+	d.value(n, reflect.ValueOf(to).Elem(), nil)
+	return d.items <= maxItems
+}
+
+// enough counts the items of n, and reports whether they are too many.
+func (d *decoder) enough(n *node, path *field.Path) bool {
+	before := d.items
+	d.items += len(n.items) + len(n.fields)
+	if before <= maxItems && d.items > maxItems {
+		d.report(n.line, path, RuleType, fmt.Sprintf("brings the object to more than %d list items and keys", maxItems), "")
+	}
+	return d.items > maxItems
 }
 
 // value decodes n into v.
@@ -142,6 +165,9 @@ func (d *decoder) mapping(n *node, v reflect.Value, path *field.Path) {
 		d.mismatch(n, path, "a mapping", hint)
 		return
 	}
+	if d.enough(n, path) {
+		return
+	}
 	t := v.Type()
 	v.Set(reflect.MakeMapWithSize(t, len(n.fields)))
 	seen := make(map[string]int, len(n.fields))
@@ -161,6 +187,9 @@ func (d *decoder) mapping(n *node, v reflect.Value, path *field.Path) {
 func (d *decoder) list(n *node, v reflect.Value, path *field.Path) {
 	if n.kind != listNode {
 		d.mismatch(n, path, "a list", listHint(n, v.Type().Elem()))
+		return
+	}
+	if d.enough(n, path) {
 		return
 	}
 	v.Set(reflect.MakeSlice(v.Type(), len(n.items), len(n.items)))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,10 +66,18 @@ type object struct {
 type file struct {
 	name     string
 	objects  []object
-	problems Problems
+	problems Problems // at most maxProblems
+	more     int      // problems that were left out
 }
 
+// full reports whether further problems are only counted.
+func (f *file) full() bool { return len(f.problems) >= maxProblems }
+
 func (f *file) report(p Problem) {
+	if f.full() {
+		f.more++
+		return
+	}
 	p.File = f.name
 	f.problems = append(f.problems, p)
 }
@@ -97,7 +104,12 @@ func decodeFile(name string, data []byte) *file {
 	if looksLikeJSON(data) && f.json(data) {
 		return f
 	}
-	for _, doc := range splitYAML(data) {
+	docs := splitYAML(data)
+	if len(docs) > maxDocuments {
+		f.report(Problem{Line: docs[maxDocuments].firstLine + 1, Rule: RuleText, Message: fmt.Sprintf("the file has more than %d documents", maxDocuments), Hint: "split it"})
+		return f
+	}
+	for _, doc := range docs {
 		if f.tooLarge(doc.firstLine+1, len(doc.data)) {
 			continue
 		}
@@ -124,6 +136,10 @@ func (f *file) json(data []byte) bool {
 			}
 			f.report(g.problem(err))
 			break
+		}
+		if len(roots) == maxDocuments {
+			f.report(Problem{Line: root.line, Rule: RuleText, Message: fmt.Sprintf("the file has more than %d values", maxDocuments), Hint: "split it"})
+			return true
 		}
 		if !f.tooLarge(root.line, size) {
 			roots = append(roots, root)
@@ -198,6 +214,10 @@ func (f *file) list(n *node, prefix, kind, implied string) {
 		f.report(Problem{Line: items.line, Field: "items", Rule: RuleType, Message: "is " + items.value.noun() + ", want a list", Hint: `start each item with "- "`})
 	default:
 		for i, item := range items.value.items {
+			if f.full() {
+				f.more += len(items.value.items) - i
+				break
+			}
 			f.value(item, fmt.Sprintf("items[%d]", i), implied)
 		}
 	}
@@ -209,25 +229,28 @@ var unread = map[string]bool{"status": true, "metadata.managedFields": true}
 // object decodes, defaults and checks one object.
 func (f *file) object(n *node, prefix, kind string) {
 	o := object{kind: kind, origin: Origin{File: f.name, Line: n.line, Path: prefix, root: n}}
-	c := &checker{root: n, prefix: prefix, out: f.report}
-	d := &decoder{report: c.decodeProblem, skip: unread, secret: kind == kindSecret, moved: func(path string) {
+	c := &checker{root: n, prefix: prefix, out: f.report, full: f.full}
+	d := &decoder{report: c.decodeProblem, full: f.full, skip: unread, secret: kind == kindSecret, moved: func(path string) {
 		c.moved = append(c.moved, path)
 	}}
 	switch kind {
 	case kindPod:
 		pod := &corev1.Pod{}
-		d.value(n, reflect.ValueOf(pod).Elem(), nil)
-		c.pod(pod)
+		if d.object(n, pod) {
+			c.pod(pod)
+		}
 		o.meta = pod
 	case kindConfigMap:
 		configMap := &corev1.ConfigMap{}
-		d.value(n, reflect.ValueOf(configMap).Elem(), nil)
-		c.configMap(configMap)
+		if d.object(n, configMap) {
+			c.configMap(configMap)
+		}
 		o.meta = configMap
 	case kindSecret:
 		secret := &corev1.Secret{}
-		d.value(n, reflect.ValueOf(secret).Elem(), nil)
-		c.secret(secret)
+		if d.object(n, secret) {
+			c.secret(secret)
+		}
 		o.meta = secret
 	}
 	o.bad = c.errors > 0
@@ -252,6 +275,9 @@ func join(files []*file) (Set, Problems) {
 	var problems Problems
 	for _, f := range files {
 		problems = append(problems, f.problems.sorted()...)
+		if f.more > 0 {
+			problems = append(problems, Problem{File: f.name, Rule: RuleInvalid, Message: fmt.Sprintf("%d more problems are not shown", f.more)})
+		}
 	}
 	return set, problems
 }
@@ -295,6 +321,8 @@ func joined(prefix, path string) string {
 
 // decodeProblem is the decoder's way to report.
 func (c *checker) decodeProblem(line int, path *field.Path, rule Rule, message, hint string) {
-	c.decoded = append(c.decoded, pathText(path))
+	if !c.full() {
+		c.decoded = append(c.decoded, pathText(path))
+	}
 	c.report(Problem{Line: line, Field: pathText(path), Rule: rule, Message: message, Hint: hint})
 }

@@ -63,7 +63,10 @@ func step(n *node, path string) (next *node, line int, rest string) {
 func stepKey(n *node, inner string) (next *node, line int, rest string) {
 	best := -1
 	for _, f := range n.fields {
-		after, ok := strings.CutPrefix(inner, f.key+"]")
+		after, ok := strings.CutPrefix(inner, f.key)
+		if ok {
+			after, ok = strings.CutPrefix(after, "]")
+		}
 		if !ok || after != "" && after[0] != '.' && after[0] != '[' || len(f.key) <= best {
 			continue
 		}

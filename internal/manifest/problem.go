@@ -111,23 +111,13 @@ func (ps Problems) with(s Severity) Problems {
 	return out
 }
 
-// sorted orders the problems of one file by line, drops exact repeats, and cuts
-// the list at maxProblems.
+// sorted orders the problems of one file by line and drops exact repeats.
 func (ps Problems) sorted() Problems {
 	out := slices.Clone(ps)
 	slices.SortStableFunc(out, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Severity, b.Severity), cmp.Compare(a.Field, b.Field))
 	})
-	out = slices.Compact(out)
-	if len(out) > maxProblems {
-		rest := len(out) - maxProblems
-		last := out[maxProblems-1]
-		out = append(out[:maxProblems:maxProblems], Problem{
-			File: last.File, Line: last.Line, Rule: last.Rule,
-			Message: fmt.Sprintf("%d more problems are not shown", rest),
-		})
-	}
-	return out
+	return slices.Compact(out)
 }
 
 // printable keeps a problem on one line whatever was in the manifest.

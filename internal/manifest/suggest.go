@@ -13,6 +13,9 @@ import (
 // is the last of d.above.
 func (d *decoder) unknown(key string) (message, hint string) {
 	message = "there is no such field"
+	if d.full() {
+		return message, ""
+	}
 	here := d.above[len(d.above)-1]
 	near, distance := nearest(key, fieldsOf(here.typ).names)
 	if near != "" && distance <= 1 {

@@ -125,7 +125,7 @@ var supportTable = []typeRules{
 			reject("overhead", "is not supported: only a runtime class sets it", "add it to resources"),
 			noEffect("topologySpreadConstraints", noCluster),
 			reject("schedulingGates", "would keep the pod from ever starting: nothing opens the gates here", "remove them"),
-			reject("resourceClaims", noClaims, "use a hostPath volume of the device and securityContext"),
+			reject("resourceClaims", noClaims, "mount the device with hostPath, in a privileged container"),
 			noEffect("schedulingGroup", noCluster),
 			noEffect("evictionResponders", "has no effect: nothing asks them"),
 		},
@@ -190,7 +190,7 @@ var supportTable = []typeRules{
 	{
 		typ:       "ContainerPort",
 		supported: "name hostPort containerPort protocol hostIP",
-		rules:     []rule{{field: "protocol", support: Rejected, value: "SCTP", message: "is not supported", hint: "use TCP or UDP"}},
+		rules:     []rule{{field: "protocol", support: Rejected, value: "SCTP", message: "is not supported: ports are forwarded for TCP and UDP", hint: "use TCP or UDP"}},
 		notes:     map[string]string{"hostIP": "for hostPort"},
 	},
 	{typ: "EnvVar", supported: "name value valueFrom"},

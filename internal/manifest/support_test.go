@@ -298,11 +298,29 @@ func supportDoc() string {
 		if len(used) > 0 {
 			fmt.Fprintf(&b, "In %s.\n\n", strings.Join(used, ", "))
 		}
-		b.WriteString("| field | | |\n|---|---|---|\n")
+		var plain, order []string
+		rows := map[string][]string{} // fields with the same fate and note share a row
 		for _, name := range fieldsOf(typ).names {
 			fate, note := docOf(typ.Name(), name, s)
 			counts[fate]++
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, fate, note)
+			if fate == Supported && note == "" {
+				plain = append(plain, "`"+name+"`")
+				continue
+			}
+			row := fmt.Sprintf("%s | %s", fate, note)
+			if rows[row] == nil {
+				order = append(order, row)
+			}
+			rows[row] = append(rows[row], "`"+name+"`")
+		}
+		if len(plain) > 0 {
+			fmt.Fprintf(&b, "Supported: %s.\n", strings.Join(plain, ", "))
+		}
+		if len(order) > 0 {
+			b.WriteString("\n| field | | |\n|---|---|---|\n")
+		}
+		for _, row := range order {
+			fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(rows[row], ", "), row)
 		}
 	}
 	total := fmt.Sprintf("\n%d fields are supported, %d rejected, %d have no effect; what is below a rejected field or one without effect goes with it.\n",
@@ -340,5 +358,5 @@ func docOf(typ, name string, s typeSupport) (Support, string) {
 			notes = append(notes, reason)
 		}
 	}
-	return fate, strings.ReplaceAll(strings.Join(notes, ". "), "|", `\|`)
+	return fate, strings.NewReplacer("|", `\|`, "<", "&lt;").Replace(strings.Join(notes, ". "))
 }

@@ -15,8 +15,10 @@ import (
 // parseYAML gives the root of one document. ok is false when the document can't
 // be used; then at least one problem was reported.
 func parseYAML(doc document, report func(Problem)) (root *node, ok bool) {
-	var y yaml.Node
-	err := yaml.NewDecoder(bytes.NewReader(doc.data)).Decode(&y)
+	doc = doc.countLines()
+	dec := yaml.NewDecoder(bytes.NewReader(doc.data))
+	var y, rest yaml.Node
+	err := dec.Decode(&y)
 	if errors.Is(err, io.EOF) {
 		return &node{line: doc.firstLine + 1}, true
 	}
@@ -24,8 +26,18 @@ func parseYAML(doc document, report func(Problem)) (root *node, ok bool) {
 		report(syntaxProblem(doc, err))
 		return nil, false
 	}
+	// Nothing may be left over: splitYAML found the end of the document.
+	if err := dec.Decode(&rest); !errors.Is(err, io.EOF) {
+		p := Problem{Rule: RuleSyntax, Line: doc.fileLine(rest.Line)}
+		if err != nil {
+			p.Line = syntaxProblem(doc, err).Line
+		}
+		p.Message, p.Hint = "not YAML: something follows the end of the document", "put a line with --- before it"
+		report(p)
+		return nil, false
+	}
 	g := &grower{
-		firstLine: doc.firstLine, report: report, budget: aliasBudget,
+		doc: doc, report: report, budget: aliasBudget,
 		made: map[*yaml.Node]*node{}, growing: map[*yaml.Node]bool{},
 	}
 	root = &node{line: doc.firstLine + 1}
@@ -55,6 +67,7 @@ var syntaxHints = []struct{ says, message, hint string }{
 	{"found undefined tag handle", "a value starts with !, which YAML reads as a tag", "put the value in quotes"},
 	{"did not find expected alphabetic or numeric character", "a value starts with & or *, which YAML reads as an anchor or an alias", "put the value in quotes"},
 	{"found unknown escape character", "a \\ in double quotes starts an escape that YAML does not know", "use single quotes, or write \\\\"},
+	{"exceeded max depth", "values are nested far too deep", "look for a list or mapping that is not closed"},
 	{"found incompatible YAML document", "the %YAML line names a version that is not supported", "remove the line"},
 }
 
@@ -69,7 +82,7 @@ func syntaxProblem(doc document, err error) Problem {
 		if parserCounts.MatchString(text) {
 			line++
 		}
-		p.Line = doc.firstLine + line
+		p.Line = doc.fileLine(line)
 	}
 	text = strings.TrimPrefix(text, "yaml: ")
 	lines := strings.Split(string(doc.data), "\n")

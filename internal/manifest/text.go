@@ -3,6 +3,7 @@ package manifest
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -12,6 +13,9 @@ const (
 	// MaxDocumentBytes is the most one document of a file may hold. It is what
 	// an API server takes in one request.
 	MaxDocumentBytes = 3 << 20
+	// maxDocuments bounds what one file may hold: parsing a document costs far
+	// more than its few bytes.
+	maxDocuments = 10_000
 )
 
 func megabytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
@@ -20,6 +24,40 @@ func megabytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
 type document struct {
 	data      []byte
 	firstLine int // lines of the file before data
+
+	// fromYAML gives, for each line as YAML counts them, the lines of data
+	// before it. It is nil when both count alike.
+	fromYAML []int
+}
+
+// oddBreaks are characters that end a line for YAML, and not for editors.
+const oddBreaks = "\u0085\u2028\u2029"
+
+// countLines fills in fromYAML.
+func (d document) countLines() document {
+	if !bytes.ContainsAny(d.data, oddBreaks) {
+		return d
+	}
+	line := 0
+	d.fromYAML = []int{0}
+	for _, r := range string(d.data) {
+		if r == '\n' {
+			line++
+		}
+		if r == '\n' || strings.ContainsRune(oddBreaks, r) {
+			d.fromYAML = append(d.fromYAML, line)
+		}
+	}
+	return d
+}
+
+// fileLine is the line of the file for a line of the YAML parser's, which
+// counts from 1.
+func (d document) fileLine(line int) int {
+	if d.fromYAML != nil && line >= 1 {
+		line = d.fromYAML[min(line, len(d.fromYAML))-1] + 1
+	}
+	return d.firstLine + max(line, 1)
 }
 
 // lineOf is the line in the file of the byte at offset.
@@ -62,6 +100,9 @@ func checkText(data []byte) ([]byte, *Problem) {
 		}
 		return bad(document{data: data}.lineOf(i), fmt.Sprintf("the byte 0x%02x is not UTF-8 text", data[i]), "save the file as UTF-8")
 	}
+	if i := bareReturn(data); i >= 0 {
+		return bad(document{data: data}.lineOf(i), "a carriage return has no line feed after it", "save the file with Unix line ends")
+	}
 	for i, r := range string(data) {
 		if r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0x7f {
 			return bad(document{data: data}.lineOf(i), fmt.Sprintf("the control character 0x%02x is not allowed", r), "remove it")
@@ -70,10 +111,23 @@ func checkText(data []byte) ([]byte, *Problem) {
 	return data, nil
 }
 
+// bareReturn finds a carriage return that would end a line for YAML only.
+func bareReturn(data []byte) int {
+	for i := 0; ; i++ {
+		next := bytes.IndexByte(data[i:], '\r')
+		if next < 0 {
+			return -1
+		}
+		if i += next; i+1 < len(data) && data[i+1] != '\n' {
+			return i
+		}
+	}
+}
+
 // splitYAML cuts a file at its document marks (--- and ... at the start of a
 // line). Doing it before parsing keeps the lines of one broken document from
 // hiding the problems of the next. Documents of only comments and directives
-// are left out.
+// are left out. It stops after maxDocuments and one more.
 func splitYAML(data []byte) []document {
 	var docs []document
 	start, startLine, line := 0, 0, 0
@@ -82,7 +136,7 @@ func splitYAML(data []byte) []document {
 			docs = append(docs, document{data: d, firstLine: startLine})
 		}
 	}
-	for at := 0; at < len(data); {
+	for at := 0; at < len(data) && len(docs) <= maxDocuments; {
 		next := len(data)
 		if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
 			next = at + i + 1
@@ -98,7 +152,9 @@ func splitYAML(data []byte) []document {
 		at = next
 		line++
 	}
-	add(len(data))
+	if len(docs) <= maxDocuments {
+		add(len(data))
+	}
 	return docs
 }
 

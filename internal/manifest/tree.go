@@ -98,26 +98,29 @@ func (n *node) noun() string {
 
 // grower turns YAML nodes into ours.
 type grower struct {
-	firstLine int // line in the file of the document's first line, minus 1
-	report    func(Problem)
-	made      map[*yaml.Node]*node
-	growing   map[*yaml.Node]bool
-	budget    int64 // what aliases may still add
-	broken    bool  // the document must not be used
+	doc     document
+	report  func(Problem)
+	made    map[*yaml.Node]*node
+	growing map[*yaml.Node]bool
+	budget  int64 // what aliases may still add
+	broken  bool  // the document must not be used
 }
+
+// lineOf is the line of y in the file.
+func (g *grower) lineOf(y *yaml.Node) int { return g.doc.fileLine(y.Line) }
 
 func (g *grower) fail(y *yaml.Node, rule Rule, message, hint string) *node {
 	if !g.broken {
-		g.report(Problem{Line: y.Line + g.firstLine, Message: message, Hint: hint, Rule: rule})
+		g.report(Problem{Line: g.lineOf(y), Message: message, Hint: hint, Rule: rule})
 	}
 	g.broken = true
-	return &node{line: y.Line + g.firstLine, weight: nodeWeight}
+	return &node{line: g.lineOf(y), weight: nodeWeight}
 }
 
 // grow makes the node for y. depth counts from the document's root.
 func (g *grower) grow(y *yaml.Node, depth int) *node {
 	if g.broken {
-		return &node{line: y.Line + g.firstLine, weight: nodeWeight}
+		return &node{line: g.lineOf(y), weight: nodeWeight}
 	}
 	if depth > maxDepth {
 		return g.fail(y, RuleSyntax, fmt.Sprintf("values are nested more than %d deep", maxDepth), "")
@@ -130,7 +133,7 @@ func (g *grower) grow(y *yaml.Node, depth int) *node {
 	}
 	g.growing[y] = true
 	defer delete(g.growing, y)
-	n := &node{line: y.Line + g.firstLine, weight: nodeWeight}
+	n := &node{line: g.lineOf(y), weight: nodeWeight}
 	switch y.Kind {
 	case yaml.ScalarNode:
 		g.scalar(y, n)
@@ -183,7 +186,7 @@ func (g *grower) mapping(y *yaml.Node, n *node, depth int) {
 		}
 		key := g.key(k)
 		child := g.grow(v, depth+1)
-		n.fields = append(n.fields, entry{key: key, line: k.Line + g.firstLine, value: child})
+		n.fields = append(n.fields, entry{key: key, line: g.lineOf(k), value: child})
 		n.weight += child.weight + int64(len(key))
 	}
 	if len(merges) == 0 {
@@ -254,7 +257,7 @@ func (g *grower) key(k *yaml.Node) string {
 	if n.text == "true" || n.text == "false" {
 		return n.text
 	}
-	g.report(Problem{Line: k.Line + g.firstLine, Rule: RuleType,
+	g.report(Problem{Line: g.lineOf(k), Rule: RuleType,
 		Message: fmt.Sprintf("the key %s is read as %s", k.Value, n.noun()), Hint: fmt.Sprintf("write %q in quotes", k.Value)})
 	return k.Value
 }
