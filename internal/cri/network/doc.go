@@ -3,7 +3,8 @@
 // for what leaves the range, and host ports.
 //
 // Everything is done in this process over netlink. One nftables table of our
-// own holds every rule; host ports are elements of its maps, so that a thousand
+// own holds every rule, but for two that let pods through a firewall like
+// Docker's; host ports are elements of its maps, so that a thousand
 // pods cost a thousand elements and still the same few rules.
 //
 // Promises:

@@ -47,6 +47,7 @@ type Network struct {
 	reaping bool                  // a goroutine works on dying and stale
 	reaped  *sync.Cond            // on mu: reaping became false
 	closed  bool
+	warned  map[string]bool // of which chains of other firewalls
 }
 
 // pod is what is known of one pod. Only the holder of turn works on it.
@@ -92,7 +93,7 @@ func New(cfg Config) (*Network, error) {
 		up:    make(chan struct{}, 1),
 		rules: make(chan struct{}, 1),
 		pods:  map[string]*pod{},
-		taken: map[netip.Addr]string{},
+		taken: map[netip.Addr]string{}, warned: map[string]bool{},
 	}
 	n.reaped = sync.NewCond(&n.mu)
 	if cfg.CIDR6.IsValid() {
@@ -172,6 +173,9 @@ func (n *Network) bringUp(ctx context.Context, again bool) error {
 	if err := n.holdRules(n.writeTable); err != nil {
 		n.bridge.Store(0)
 		return err
+	}
+	if err := n.passFirewalls(); err != nil {
+		n.log.Warn("cannot make sure that other firewalls let pods through", "err", err)
 	}
 	n.startReaper()
 	return nil
@@ -500,7 +504,7 @@ func (n *Network) Check(ctx context.Context) error {
 		return fmt.Errorf("cannot read whether packets are forwarded: %w", err)
 	}
 	if intact && table && forward == "1" {
-		return nil
+		return n.passFirewalls() // another may have come up since
 	}
 	if n.bridgeIndex() != 0 {
 		n.log.Warn("the pods' network was damaged from outside, repairing it", "bridge", intact, "rules", table, "forward", forward)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -256,9 +257,9 @@ func (n *Network) Cleanup(ctx context.Context) error {
 		errs = append(errs, n.Teardown(ctx, l.ID))
 	}
 	n.Flush()
-	errs = append(errs, n.removeBridge(), n.nft.drop())
+	errs = append(errs, n.removeBridge(), n.nft.drop(), n.leaveFirewalls())
 	for _, name := range n.leases.forwards() {
-		n.log.Info("packet forwarding stays on, other software may rely on it by now; it was off before berth", "sysctl", name)
+		n.log.Info("packet forwarding stays on, other software may rely on it by now; it was off before berth", "sysctl", strings.ReplaceAll(name, "/", "."))
 	}
 	errs = append(errs, n.Close(), n.leases.destroy())
 	if err := errors.Join(errs...); err != nil {
