@@ -47,6 +47,8 @@ type Facts struct {
 	HugePageSizes []string
 	// CgroupV2 says that the node uses the unified hierarchy.
 	CgroupV2 bool
+	// SELinux says that it is on: what the node makes for the pod is relabelled.
+	SELinux bool
 	// SwapAccounting says that the kernel can limit a container's swap.
 	SwapAccounting bool
 }
@@ -106,6 +108,8 @@ type Volume struct {
 	HostPath string
 	// ReadOnly says that every mount of it is read-only.
 	ReadOnly bool
+	// Relabel says that it is the pod's alone, so that SELinux may relabel it.
+	Relabel bool
 	// Image is the reference of an image volume as the runtime names it.
 	Image string
 }

@@ -105,7 +105,7 @@ func render(t *testing.T, pod *corev1.Pod) string {
 		case v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil:
 			f.Volumes[v.Name] = Volume{HostPath: "/volumes/" + v.Name, ReadOnly: true}
 		default:
-			f.Volumes[v.Name] = Volume{HostPath: "/volumes/" + v.Name}
+			f.Volumes[v.Name] = Volume{HostPath: "/volumes/" + v.Name, Relabel: v.HostPath == nil}
 		}
 	}
 	f.ConfigMaps = map[string]*corev1.ConfigMap{"web": {Data: map[string]string{"mode": "fast", "level": "3"}}}

@@ -78,13 +78,13 @@ func buildMounts(pod *corev1.Pod, c *corev1.Container, f ContainerFacts, env *en
 		all = append(all, m)
 	}
 	if f.HostsPath != "" && !ownHosts {
-		all = append(all, &runtimeapi.Mount{ContainerPath: hostsMountPath, HostPath: f.HostsPath, SelinuxRelabel: true})
+		all = append(all, &runtimeapi.Mount{ContainerPath: hostsMountPath, HostPath: f.HostsPath, SelinuxRelabel: f.SELinux})
 	}
 	if f.TerminationLogPath != "" && c.TerminationMessagePath != "" {
 		all = append(all, &runtimeapi.Mount{
 			ContainerPath:  absolute(c.TerminationMessagePath),
 			HostPath:       f.TerminationLogPath,
-			SelinuxRelabel: true,
+			SelinuxRelabel: f.SELinux,
 		})
 	}
 	if users := namespaces(pod, f.Facts).UsernsOptions; users != nil {
@@ -117,6 +117,7 @@ func buildMount(m *corev1.VolumeMount, index int, f ContainerFacts, env *environ
 		Readonly:          m.ReadOnly || volume.ReadOnly,
 		RecursiveReadOnly: recursive,
 		Propagation:       propagation,
+		SelinuxRelabel:    volume.Relabel && f.SELinux,
 		MountOptions:      m.BindMountOptions,
 	}
 	switch {

@@ -140,10 +140,10 @@ func (m *Manager) prepare(ctx context.Context, pod *corev1.Pod, step Step) (Moun
 	case HostPath:
 		return Mounted{HostPath: step.Source.HostPath.Path}, prepareHostPath(step.Source.HostPath)
 	case EmptyDir:
-		return Mounted{HostPath: dir}, back(dir, step)
+		return Mounted{HostPath: dir, Relabel: true}, back(dir, step)
 	case ConfigMap, Secret, DownwardAPI, Projected:
 		_, err := m.write(ctx, pod, step, dir)
-		return Mounted{HostPath: dir, ReadOnly: true}, err
+		return Mounted{HostPath: dir, ReadOnly: true, Relabel: true}, err
 	}
 	return Mounted{}, fmt.Errorf("kind %q is unknown", step.Kind)
 }

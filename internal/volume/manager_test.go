@@ -233,6 +233,11 @@ func TestEachKindHoldsWhatTheManifestSays(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
+	for name, v := range mounted {
+		if !v.Relabel {
+			t.Errorf("volume %s is not the pod's to relabel", name)
+		}
+	}
 	for name, want := range map[string]bool{"scratch": false, "ram": false, "conf": true, "creds": true, "self": true, "all": true} {
 		if mounted[name].ReadOnly != want {
 			t.Errorf("volume %s: ReadOnly is %v", name, mounted[name].ReadOnly)
@@ -419,6 +424,82 @@ func TestOneCallAtATimeForAPod(t *testing.T) {
 	for _, bad := range []types.UID{"", ".", "..", "a/b"} {
 		if err := m.RemovePod(t.Context(), bad); err == nil {
 			t.Errorf("uid %q was taken", bad)
+		}
+	}
+}
+
+func TestHugePagesAreMounted(t *testing.T) {
+	m := newManager(t, &sources{})
+	if kinds, err := os.ReadFile("/proc/filesystems"); err != nil || !strings.Contains(string(kinds), "hugetlbfs") {
+		t.Skip("needs a kernel with hugetlbfs")
+	}
+	pod := podOf(t, "securityContext: {fsGroup: 2000}\nvolumes: [{name: v, emptyDir: {medium: HugePages}}]\ncontainers: [{name: app, resources: {requests: {hugepages-2Mi: 4Mi}}}]")
+	dir := prepare(t, m, pod)["v"].HostPath
+	var st unix.Statfs_t
+	must(t, unix.Statfs(dir, &st))
+	info, err := os.Stat(dir)
+	must(t, err)
+	if st.Type != unix.HUGETLBFS_MAGIC || st.Bsize != 2<<20 || info.Sys().(*syscall.Stat_t).Gid != 2000 {
+		t.Errorf("type %x, pages of %d bytes, %v", st.Type, st.Bsize, info.Mode())
+	}
+	must(t, m.RemovePod(t.Context(), pod.UID))
+}
+
+func TestFilesOfThePodFolder(t *testing.T) {
+	m := newManager(t, &sources{})
+	old := syscall.Umask(0o077)
+	defer syscall.Umask(old)
+	log, err := m.MakeTerminationLog("1234", "app", 2)
+	must(t, err)
+	must(t, os.WriteFile(log, []byte("last words"), 0o600))
+	again, err := m.MakeTerminationLog("1234", "app", 2)
+	must(t, err)
+	if b, _ := os.ReadFile(again); string(b) != "last words" || again != m.TerminationLog("1234", "app", 2) {
+		t.Errorf("%s holds %q", again, b)
+	}
+	must(t, m.WriteHostsFile("1234", []byte("one")))
+	before, err := os.Stat(m.HostsFile("1234"))
+	must(t, err)
+	must(t, m.WriteHostsFile("1234", []byte("two")))
+	after, err := os.Stat(m.HostsFile("1234"))
+	must(t, err)
+	if b, _ := os.ReadFile(m.HostsFile("1234")); string(b) != "two" || !os.SameFile(before, after) {
+		t.Errorf("holds %q, in place: %v", b, os.SameFile(before, after))
+	}
+	for path, mode := range map[string]fs.FileMode{log: 0o666, m.HostsFile("1234"): 0o644} {
+		if info, err := os.Stat(path); err != nil || info.Mode() != mode {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	if uids, err := m.List(); err != nil || len(uids) > 0 {
+		t.Errorf("List = %q, %v: no volumes here", uids, err)
+	}
+	must(t, m.RemovePod(t.Context(), "1234"))
+	if m.Exists("1234") {
+		t.Error("the folder is left")
+	}
+}
+
+// A pod with the usual volumes, prepared and taken away.
+func BenchmarkPod(b *testing.B) {
+	if os.Geteuid() != 0 {
+		b.Skip("needs root: mounts")
+	}
+	s := &sources{configMaps: map[string]map[string]string{"web": {"mode": "fast"}}, secrets: map[string]map[string]string{"db": {"p": "x"}}}
+	m, err := New(Config{Root: b.TempDir(), Sources: s})
+	if err != nil {
+		b.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "1234"}}
+	if err := yaml.Unmarshal([]byte("volumes: [{name: a}, {name: b, configMap: {name: web}}, {name: c, secret: {secretName: db}}]"), &pod.Spec); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := m.Prepare(b.Context(), pod); err != nil {
+			b.Fatal(err)
+		}
+		if err := m.RemovePod(b.Context(), pod.UID); err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -174,6 +175,44 @@ func makeBeneath(dir *os.File, name string, volume fs.FileInfo) (*os.File, error
 		return nil, err
 	}
 	return next, nil
+}
+
+// maxReadBytes bounds ReadFile: what it reads ends up in an environment.
+const maxReadBytes = 1 << 20
+
+// ReadFile reads a file in a prepared volume, for fileKeyRef. Links are followed
+// as a container with the volume as its root would. The error for a file that
+// does not exist satisfies errors.Is(err, fs.ErrNotExist).
+func ReadFile(volume, path string) ([]byte, error) {
+	dir, err := os.OpenFile(volume, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read file of volume: %w", err)
+	}
+	defer dir.Close()
+	fd, err := unix.Openat2(int(dir.Fd()), path, &unix.OpenHow{
+		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK, // a pipe must not hold us
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot read file of volume: %w", &os.PathError{Op: "open", Path: path, Err: err})
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("cannot read file of volume: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("cannot read file of volume: %s is a %s", path, hostPathType(info.Mode()))
+	}
+	content, err := io.ReadAll(io.LimitReader(f, maxReadBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read file of volume: %w", err)
+	}
+	if len(content) > maxReadBytes {
+		return nil, fmt.Errorf("cannot read file of volume: %s is larger than %d bytes", path, maxReadBytes)
+	}
+	return content, nil
 }
 
 // fdPath names an open file for calls that take paths.

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -218,4 +219,32 @@ volumes:
 	}
 	expect("conf", "b -rw-r--r-- 2", "tmp folder", "tmp/x folder") // the old stays
 	expect("maybe")
+}
+
+func TestReadFileStaysInTheVolume(t *testing.T) {
+	outside := filepath.Join(t.TempDir(), "loot")
+	must(t, os.WriteFile(outside, []byte("loot"), 0o600))
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "sub"), 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, "sub/env"), []byte("A='1'"), 0o600))
+	must(t, os.Symlink("/sub/env", filepath.Join(dir, "link")))
+	must(t, os.Symlink(outside, filepath.Join(dir, "out")))
+	must(t, os.Symlink(strings.Repeat("../", 20)+outside, filepath.Join(dir, "up")))
+	must(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "big"), make([]byte, maxReadBytes+1), 0o600))
+	for path, want := range map[string]string{"sub/env": "A='1'", "link": "A='1'", "sub/../link": "A='1'"} {
+		if b, err := ReadFile(dir, path); err != nil || string(b) != want {
+			t.Errorf("%s: %q, %v", path, b, err)
+		}
+	}
+	for _, path := range []string{"absent", "out", "up", "../" + filepath.Base(filepath.Dir(outside))} {
+		if b, err := ReadFile(dir, path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s: %q, %v", path, b, err)
+		}
+	}
+	for path, want := range map[string]string{"pipe": "named pipe", "sub": "directory", "big": "larger than"} {
+		if _, err := ReadFile(dir, path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", path, err, want)
+		}
+	}
 }

@@ -153,6 +153,11 @@ func TestAnyTreeOfAContainerIsRemoved(t *testing.T) {
 	pod := podOf(t, "volumes: [{name: v}]")
 	dir := prepare(t, m, pod)["v"].HostPath
 	// Deeper than a path can name and than files can be open.
+	var limit unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	few := unix.Rlimit{Cur: 500, Max: limit.Max}
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &few))
+	t.Cleanup(func() { must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) })
 	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	must(t, err)
 	for range 3000 {

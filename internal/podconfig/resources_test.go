@@ -1,0 +1,108 @@
+package podconfig
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// spec decodes a pod's spec from YAML.
+func spec(t *testing.T, text string) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{}
+	if err := yaml.UnmarshalStrict([]byte(text), &pod.Spec); err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+func TestResourcesOfContainerAndPod(t *testing.T) {
+	tests := map[string]struct {
+		spec      string
+		container string // shares quota memory
+		pod       string
+	}{
+		"nothing": {"containers: [{name: app}]", "2 0 0", "2 0 0"},
+		"requests are weights": {
+			"containers: [{name: app, resources: {requests: {cpu: 250m, memory: 64Mi}}}]", "256 0 0", "256 0 0"},
+		"a limit stands in for a request": {
+			"containers: [{name: app, resources: {limits: {cpu: 500m, memory: 1Mi}}}]", "512 50000 1048576", "2 50000 1048576"},
+		"both": {
+			"containers: [{name: app, resources: {requests: {cpu: 1}, limits: {cpu: 2}}}]", "1024 200000 0", "1024 200000 0"},
+		"the least": {
+			"containers: [{name: app, resources: {requests: {cpu: 1m}, limits: {cpu: 1m}}}]", "2 1000 0", "2 1000 0"},
+		"the most": {
+			"containers: [{name: app, resources: {requests: {cpu: 1000}}}]", "262144 0 0", "262144 0 0"},
+		"a pod is bounded when each container is": {
+			"containers: [{name: app, resources: {limits: {memory: 1Mi}}}, {name: b, resources: {limits: {memory: 2Mi}}}]", "2 0 1048576", "2 0 3145728"},
+		"and not when one is not": {
+			"containers: [{name: app, resources: {limits: {memory: 1Mi}}}, {name: b}]", "2 0 1048576", "2 0 0"},
+		"the pod's own limits hold for all": {
+			"resources: {requests: {cpu: 1}, limits: {cpu: 2, memory: 4Mi}}\ncontainers: [{name: app}, {name: b, resources: {limits: {memory: 1Mi}}}]", "2048 200000 4194304", "1024 200000 4194304"},
+		"overhead is the pod's": {
+			"overhead: {cpu: 100m, memory: 1Mi}\ncontainers: [{name: app, resources: {requests: {cpu: 100m, memory: 1Mi}, limits: {cpu: 100m, memory: 1Mi}}}]", "102 10000 1048576", "204 20000 2097152"},
+		"init containers run before": {
+			"initContainers: [{name: i, resources: {requests: {cpu: 2}}}]\ncontainers: [{name: app, resources: {requests: {cpu: 1}}}]", "1024 0 0", "2048 0 0"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			pod := spec(t, tt.spec)
+			c := linuxResources(pod, &pod.Spec.Containers[0], facts().Facts)
+			p := PodResources(pod)
+			if got := fmt.Sprint(c.CpuShares, c.CpuQuota, c.MemoryLimitInBytes); got != tt.container {
+				t.Errorf("container %s, want %s", got, tt.container)
+			}
+			if got := fmt.Sprint(p.CpuShares, p.CpuQuota, p.MemoryLimitInBytes); got != tt.pod {
+				t.Errorf("pod %s, want %s", got, tt.pod)
+			}
+		})
+	}
+}
+
+func TestUnifiedHierarchy(t *testing.T) {
+	base := func(more ...string) map[string]string {
+		u := map[string]string{"memory.oom.group": "1", "memory.min": "0", "memory.low": "0", "memory.swap.max": "0"}
+		for i := 0; i < len(more); i += 2 {
+			u[more[i]] = more[i+1]
+		}
+		return u
+	}
+	tests := map[string]struct {
+		spec string
+		want map[string]string
+	}{
+		"between request and limit": {"containers: [{name: app, resources: {requests: {memory: 100Mi}, limits: {memory: 200Mi}}}]", base("memory.high", "199229440")},
+		"request and limit alike":   {"containers: [{name: app, resources: {requests: {memory: 100Mi}, limits: {memory: 100Mi}}}]", base()},
+		"no limit but the node's":   {"containers: [{name: app}]", base("memory.high", "6764572672")},
+		"no limit but the pod's":    {"resources: {limits: {memory: 1Gi}}\ncontainers: [{name: app}]", base()},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := facts().Facts
+			f.CgroupV2, f.SwapAccounting = true, true
+			pod := spec(t, tt.spec)
+			r := linuxResources(pod, &pod.Spec.Containers[0], f)
+			if diff := cmp.Diff(tt.want, r.Unified); diff != "" || r.MemorySwapLimitInBytes != 0 {
+				t.Errorf("swap %d (-want +got):\n%s", r.MemorySwapLimitInBytes, diff)
+			}
+			f.CgroupV2 = false
+			r = linuxResources(pod, &pod.Spec.Containers[0], f)
+			if len(r.Unified) > 0 || r.MemorySwapLimitInBytes != r.MemoryLimitInBytes {
+				t.Errorf("on v1: %v", r)
+			}
+		})
+	}
+}
+
+func TestHugePageSizes(t *testing.T) {
+	for name, want := range map[corev1.ResourceName]string{
+		"hugepages-2Mi": "2MB", "hugepages-1Gi": "1GB", "hugepages-64Ki": "64KB", "hugepages-x": "", "memory": "",
+	} {
+		if got, ok := hugePageSize(name); got != want || ok != (want != "") {
+			t.Errorf("%s is %q, %v", name, got, ok)
+		}
+	}
+}
