@@ -1,0 +1,252 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-run/berth/internal/shim"
+)
+
+// adoptAll takes over what a former shim left in the run directory: it resumes
+// what runs, completes what was under way, and removes what was half made. One
+// container's trouble is logged and does not touch the others.
+func (s *Server) adoptAll() error {
+	entries, err := os.ReadDir(s.containersDir())
+	if err != nil {
+		return fmt.Errorf("cannot look for containers: %w", err)
+	}
+	began := time.Now()
+	var found []*container
+	pidfds := make(map[*container]int)
+	// First of all pin the processes: from then on the kernel remembers their
+	// exit codes.
+	for _, e := range entries {
+		if !e.IsDir() || validID(e.Name()) != nil {
+			continue
+		}
+		st, err := loadState(filepath.Join(s.containersDir(), e.Name()))
+		if err != nil {
+			s.log.Error("state of a container is not usable, removing the container", "id", e.Name(), "err", err)
+			s.sweepBroken(e.Name())
+			continue
+		}
+		c := s.newContainer(st.ID, st)
+		found = append(found, c)
+		if st.PID > 0 && st.BootID == s.bootID && st.Exit == nil {
+			if fd, err := openPidfd(st.PID, st.Ticks); err == nil {
+				pidfds[c] = fd
+			}
+		}
+	}
+	for _, c := range found {
+		fd, alive := pidfds[c]
+		if !alive {
+			fd = -1
+		}
+		if err := s.adopt(c, fd); err != nil {
+			s.log.Error("cannot adopt container", "id", c.id, "err", err)
+		}
+	}
+	s.sweepLibcontainer()
+	if len(found) > 0 {
+		s.log.Info("containers adopted", "count", len(found), "took", time.Since(began))
+	}
+	return nil
+}
+
+// adopt takes over one container. pidfd is that of its first process, or -1 if
+// that is gone.
+func (s *Server) adopt(c *container, pidfd int) error {
+	st := c.st
+	s.mu.Lock()
+	s.containers[c.id] = c
+	s.mu.Unlock()
+	if pidfd >= 0 {
+		p := &process{pid: st.PID, ticks: st.Ticks, pidfd: pidfd}
+		if stat, err := readStat(st.PID); err == nil {
+			p.child = stat.parent == os.Getpid()
+		}
+		c.proc = p
+	}
+	switch {
+	case st.BootID != s.bootID:
+		// The machine was started anew: nothing of it is left but files.
+		st.Phase, st.CgroupPaths, st.PID, st.HolderPID = deleting, nil, 0, 0
+		c.st = st
+		fallthrough
+	case st.Phase == creating, st.Phase == deleting:
+		if c.proc != nil {
+			if err := s.watchProcess(c.proc, c.ended); err != nil {
+				return err
+			}
+		} else {
+			close(c.exited)
+		}
+		s.killHolder(st)
+		if st.Phase == creating {
+			s.log.Info("removing a container that was not completely created", "id", c.id)
+		}
+		defer c.lock()()
+		if err := c.unmake(); err != nil {
+			return err
+		}
+		s.forget(c)
+		return nil
+	case st.Phase == exited:
+		close(c.exited)
+		s.killHolder(st)
+		return nil
+	}
+
+	killStrayExecs(st.CgroupPaths)
+	if st.LogPath != "" {
+		c.log = newLogFile(st.LogPath, st.LogMaxBytes, st.LogMaxFiles)
+		if err := c.log.open(); err != nil {
+			// Tried again with each output.
+			s.log.Warn("cannot open log", "id", c.id, "err", err)
+		}
+	}
+	if err := c.adoptStdio(st); err != nil {
+		s.log.Error("standard streams of a container are lost", "id", c.id, "err", err)
+	}
+	if c.proc == nil {
+		// It ended while no shim was there: nobody knows how.
+		if !st.PrivatePIDs {
+			if err := killCgroup(st.CgroupPaths); err != nil {
+				s.log.Warn("cannot kill what a container left", "id", c.id, "err", err)
+			}
+		}
+		for _, stream := range c.streams {
+			stream.drained(drainWait)
+		}
+		s.killHolder(st)
+		exit := exitState{At: time.Now()}
+		if n, err := oomKills(st.CgroupPaths); err == nil && n > 0 {
+			exit.OOMKilled = true
+		}
+		c.recordExit(exit)
+		return nil
+	}
+	var err error
+	if c.oom, err = watchOOM(s.poll, st.CgroupPaths, c.oomHappened); err != nil {
+		s.log.Warn("OOM kills are noticed only at the end", "id", c.id, "err", err)
+	}
+	if err := s.watchProcess(c.proc, c.ended); err != nil {
+		return err
+	}
+	if st.Phase == starting {
+		return c.completeStart()
+	}
+	return nil
+}
+
+// adoptStdio opens the container's streams again.
+func (c *container) adoptStdio(st state) error {
+	if st.TTY {
+		if c.proc == nil {
+			return nil
+		}
+		return c.adoptTerminal(st)
+	}
+	var errs []error
+	for _, name := range []string{"stdout", "stderr"} {
+		errs = append(errs, c.readFIFO(name))
+	}
+	if st.Stdin && !st.StdinOnce && c.proc != nil {
+		errs = append(errs, c.openStdin())
+	}
+	return errors.Join(errs...)
+}
+
+// completeStart does what the former shim was about to do: it takes the one byte
+// that lets the first process go on, if that is still waiting to give it.
+func (c *container) completeStart() error {
+	path := filepath.Join(c.srv.libcontainerDir(), c.id, "exec.fifo")
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err == nil {
+		// A process that waits is woken by the open and writes; one that runs
+		// already never does.
+		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 200)
+		unix.Close(fd)
+		err = os.Remove(path)
+	}
+	if err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("cannot complete start of container %q: %w", c.id, err)
+	}
+	now := time.Now()
+	err = c.change(func(st *state) {
+		st.StartedAt = now
+		if st.Phase == starting {
+			st.Phase = running
+		}
+	})
+	if err != nil {
+		return err
+	}
+	c.srv.events.publish(shim.Event{Kind: shim.ContainerStarted, ID: c.id, At: now})
+	return nil
+}
+
+// killHolder ends the process that holds a terminal nobody needs any more.
+func (s *Server) killHolder(st state) {
+	if st.HolderPID == 0 {
+		return
+	}
+	fd, err := openPidfd(st.HolderPID, st.HolderTicks)
+	if err != nil {
+		return // it has ended
+	}
+	defer unix.Close(fd)
+	_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+}
+
+// sweepBroken removes a container whose state can't be read, by what
+// libcontainer knows of it.
+func (s *Server) sweepBroken(id string) {
+	c := s.newContainer(id, state{ID: id})
+	if lc, err := c.libcontainer(); err == nil {
+		if ls, err := lc.State(); err == nil && len(ls.CgroupPaths) > 0 {
+			own := true
+			for _, p := range ls.CgroupPaths {
+				own = own && ownCgroup(p)
+			}
+			if own {
+				c.st.CgroupPaths = ls.CgroupPaths
+			}
+		}
+	}
+	if len(c.st.CgroupPaths) > 0 {
+		if err := killCgroup(c.st.CgroupPaths); err != nil {
+			s.log.Error("cannot kill container", "id", id, "err", err)
+			return
+		}
+	}
+	if err := c.destroy(c.st); err != nil {
+		s.log.Error("cannot remove container", "id", id, "err", err)
+		return
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		s.log.Error("cannot remove container", "id", id, "err", err)
+	}
+}
+
+// sweepLibcontainer removes libcontainer's state of containers we don't have.
+func (s *Server) sweepLibcontainer() {
+	entries, err := os.ReadDir(s.libcontainerDir())
+	if err != nil {
+		return // there is none yet
+	}
+	for _, e := range entries {
+		s.mu.Lock()
+		known := s.containers[e.Name()] != nil
+		s.mu.Unlock()
+		if !known && validID(e.Name()) == nil {
+			s.sweepBroken(e.Name())
+		}
+	}
+}

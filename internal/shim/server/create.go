@@ -1,0 +1,360 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-run/berth/internal/shim"
+	"github.com/berth-run/berth/internal/shim/shimpb"
+)
+
+// create makes a container whose first process waits for start. A
+// *shim.StartError says that it can't be; nothing is left of it then.
+func (s *Server) create(_ context.Context, r *shimpb.CreateRequest) (*container, error) {
+	if err := validID(r.Id); err != nil {
+		return nil, err
+	}
+	if !cleanAbs(r.Bundle) {
+		return nil, fmt.Errorf("cannot create container %q: bundle %q is not an absolute path", r.Id, r.Bundle)
+	}
+	c := s.newContainer(r.Id, state{
+		Version: stateVersion, ID: r.Id, BootID: s.bootID, Phase: creating, Bundle: r.Bundle,
+		LogPath: r.LogPath, LogMaxBytes: r.LogMaxBytes, LogMaxFiles: int(r.LogMaxFiles),
+		Stdin: r.Stdin, StdinOnce: r.StdinOnce, TTY: r.Tty, CreatedAt: time.Now(),
+	})
+	defer c.lock()()
+	s.mu.Lock()
+	if s.containers[r.Id] != nil {
+		s.mu.Unlock()
+		return nil, fmt.Errorf("container %q: %w", r.Id, shim.ErrExists)
+	}
+	s.containers[r.Id] = c
+	s.mu.Unlock()
+
+	err := c.make(r)
+	if err == nil {
+		return c, nil
+	}
+	if uerr := c.unmake(); uerr != nil {
+		s.log.Error("cannot remove a container that could not be created", "id", r.Id, "err", uerr)
+	}
+	s.forget(c)
+	return nil, err
+}
+
+// make does the work of create.
+func (c *container) make(r *shimpb.CreateRequest) error {
+	s := c.srv
+	spec, err := loadSpec(r.Bundle)
+	if err != nil {
+		return err
+	}
+	spec.Process.Terminal = r.Tty
+	if err := os.Mkdir(c.dir, 0o700); err != nil {
+		return fmt.Errorf("cannot create container %q: %w", c.id, err)
+	}
+	// From here on a new shim finds it and removes it.
+	if err := c.change(func(st *state) { st.Mounts = len(r.Rootfs) }); err != nil {
+		return err
+	}
+	if err := mountRootfs(rootfsPath(r.Bundle), r.Rootfs); err != nil {
+		return &shim.StartError{Reason: shim.StartFailed, Message: err.Error()}
+	}
+	config, err := s.libcontainerConfig(c.id, r.Bundle, spec)
+	if err != nil {
+		return &shim.StartError{Reason: shim.StartFailed, Message: err.Error()}
+	}
+	lp, err := s.newProcess(spec.Process)
+	if err != nil {
+		return &shim.StartError{Reason: shim.StartFailed, Message: err.Error()}
+	}
+	lp.Init = true
+	if c.lc, err = libcontainer.Create(s.libcontainerDir(), c.id, config); err != nil {
+		return &shim.StartError{Reason: shim.StartFailed, Message: err.Error()}
+	}
+	lstate, err := c.lc.State()
+	if err != nil {
+		return err
+	}
+	// Before anything is put into the cgroup: this is what a new shim kills by.
+	if err := c.change(func(st *state) {
+		st.CgroupPaths = lstate.CgroupPaths
+		st.PrivatePIDs = config.Namespaces.IsPrivate(configs.NEWPID)
+	}); err != nil {
+		return err
+	}
+	if r.LogPath != "" {
+		c.log = newLogFile(r.LogPath, r.LogMaxBytes, int(r.LogMaxFiles))
+		if err := c.log.open(); err != nil {
+			return fmt.Errorf("cannot open log of container %q: %w", c.id, err)
+		}
+	}
+	ends, console, err := c.makeStdio(lp, config)
+	if err != nil {
+		return fmt.Errorf("cannot create standard streams of container %q: %w", c.id, err)
+	}
+	if console != nil {
+		defer console.Close()
+	}
+
+	err = c.startInit(lp)
+	for _, f := range ends {
+		f.Close()
+	}
+	if err != nil {
+		return err
+	}
+	if console != nil {
+		if err := c.takeTerminal(console); err != nil {
+			return err
+		}
+	}
+	if c.oom, err = watchOOM(s.poll, lstate.CgroupPaths, c.oomHappened); err != nil {
+		s.log.Warn("OOM kills are noticed only at the end", "id", c.id, "err", err)
+	}
+	return c.change(func(st *state) {
+		st.PID, st.Ticks, st.Phase = c.proc.pid, c.proc.ticks, created
+	})
+}
+
+// startInit starts the container's first process, which then waits.
+func (c *container) startInit(lp *libcontainer.Process) error {
+	s := c.srv
+	s.starting.RLock()
+	defer s.starting.RUnlock()
+	if err := c.lc.Start(lp); err != nil {
+		return startError(err)
+	}
+	p, err := childProcess(lp)
+	if err != nil {
+		return err
+	}
+	c.proc = p
+	return s.watchProcess(p, c.ended)
+}
+
+func (c *container) oomHappened() {
+	c.srv.events.publish(shim.Event{Kind: shim.ContainerOOM, ID: c.id, At: time.Now()})
+}
+
+// makeStdio makes what the container's first process has as its standard
+// streams, and begins to read output. It returns the container's ends, to be
+// closed once they are handed over, and with a terminal the socket it comes from.
+func (c *container) makeStdio(lp *libcontainer.Process, config *configs.Config) (ends []*os.File, console *os.File, err error) {
+	defer func() {
+		if err != nil {
+			for _, f := range ends {
+				f.Close()
+			}
+			if console != nil {
+				console.Close()
+			}
+		}
+	}()
+	if c.st.TTY {
+		ours, theirs, err := shim.SocketPair()
+		if err != nil {
+			return nil, nil, err
+		}
+		lp.ConsoleSocket = theirs
+		return []*os.File{theirs}, ours, nil
+	}
+	uid, err := config.HostRootUID()
+	if err != nil {
+		return nil, nil, err
+	}
+	gid, err := config.HostRootGID()
+	if err != nil {
+		return nil, nil, err
+	}
+	fifo := func(name string) error {
+		path := filepath.Join(c.dir, name)
+		if err := unix.Mkfifo(path, 0o600); err != nil {
+			return &os.PathError{Op: "mkfifo", Path: path, Err: err}
+		}
+		return os.Chown(path, uid, gid)
+	}
+	if c.st.Stdin {
+		if err := fifo("stdin"); err != nil {
+			return ends, nil, err
+		}
+		// Only an input that ends needs a shim that holds it open.
+		flags := unix.O_RDWR
+		if c.st.StdinOnce {
+			flags = unix.O_RDONLY
+		}
+		in, err := containerEnd(c.dir, "stdin", flags)
+		if err != nil {
+			return ends, nil, err
+		}
+		ends = append(ends, in)
+		lp.Stdin = in
+		if err := c.openStdin(); err != nil {
+			return ends, nil, err
+		}
+	}
+	for _, name := range []string{"stdout", "stderr"} {
+		if err := fifo(name); err != nil {
+			return ends, nil, err
+		}
+		out, err := containerEnd(c.dir, name, unix.O_RDWR)
+		if err != nil {
+			return ends, nil, err
+		}
+		ends = append(ends, out)
+		if name == "stdout" {
+			lp.Stdout = out
+		} else {
+			lp.Stderr = out
+		}
+		if err := c.readFIFO(name); err != nil {
+			return ends, nil, err
+		}
+	}
+	return ends, nil, nil
+}
+
+// readFIFO begins to read one output.
+func (c *container) readFIFO(name string) error {
+	fd, err := openFIFO(c.dir, name, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	st, err := c.srv.startStream(c.dir, name, fd, c.log, &c.to)
+	if err != nil {
+		return err
+	}
+	c.streams = append(c.streams, st)
+	return nil
+}
+
+// openStdin opens our end of the input FIFO.
+func (c *container) openStdin() error {
+	fd, err := openFIFO(c.dir, "stdin", unix.O_WRONLY)
+	if err != nil {
+		return err
+	}
+	c.stdinMu.Lock()
+	c.stdin = os.NewFile(uintptr(fd), "stdin")
+	c.stdinMu.Unlock()
+	return nil
+}
+
+// start lets the container run.
+func (c *container) start() (time.Time, error) {
+	defer c.lock()()
+	st := c.state()
+	switch st.Phase {
+	case created, starting:
+	case running:
+		return st.StartedAt, nil
+	default:
+		return time.Time{}, c.wrongState(st.Phase)
+	}
+	lc, err := c.libcontainer()
+	if err != nil {
+		return time.Time{}, err
+	}
+	if err := c.change(func(st *state) { st.Phase = starting }); err != nil {
+		return time.Time{}, err
+	}
+	if err := lc.Exec(); err != nil {
+		return time.Time{}, fmt.Errorf("cannot start container %q: %w", c.id, err)
+	}
+	now := time.Now()
+	err = c.change(func(st *state) {
+		st.StartedAt = now
+		if st.Phase == starting { // it may have ended already
+			st.Phase = running
+		}
+	})
+	if err != nil {
+		return time.Time{}, err
+	}
+	c.srv.events.publish(shim.Event{Kind: shim.ContainerStarted, ID: c.id, At: now})
+	return now, nil
+}
+
+// delete removes the container and whatever still runs in it.
+func (c *container) delete() error {
+	defer c.lock()()
+	c.mu.Lock()
+	removed := c.removed
+	c.mu.Unlock()
+	if removed {
+		return nil
+	}
+	if err := c.change(func(st *state) { st.Phase = deleting }); err != nil && !errors.Is(err, shim.ErrNotFound) {
+		return err
+	}
+	if err := c.unmake(); err != nil {
+		return fmt.Errorf("cannot delete container %q: %w", c.id, err)
+	}
+	c.srv.forget(c)
+	return nil
+}
+
+// unmake removes what there is of the container, in whatever state it is. It
+// can be repeated. The caller holds op.
+func (c *container) unmake() error {
+	st := c.state()
+	if c.proc != nil {
+		if err := c.proc.kill(unix.SIGKILL); err != nil {
+			return err
+		}
+	}
+	if len(st.CgroupPaths) > 0 {
+		if err := killCgroup(st.CgroupPaths); err != nil {
+			return err
+		}
+	}
+	if c.proc != nil && c.proc.done != nil {
+		select {
+		case <-c.exited:
+		case <-time.After(10 * time.Second):
+			return fmt.Errorf("process %d does not end", c.proc.pid)
+		}
+	}
+	c.release()
+	if err := c.destroy(st); err != nil {
+		return err
+	}
+	if st.Mounts > 0 {
+		if err := unmountRootfs(rootfsPath(st.Bundle), st.Mounts); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(c.dir)
+}
+
+// destroy removes the cgroup and libcontainer's state, and runs the hooks for
+// that.
+func (c *container) destroy(st state) error {
+	lc, err := c.libcontainer()
+	if err == nil {
+		err = lc.Destroy()
+		c.lc = nil
+		if err == nil {
+			return nil
+		}
+	}
+	// It was never complete, or its state is torn: by hand, then.
+	if len(st.CgroupPaths) > 0 {
+		m, err := cgroupManager(st.CgroupPaths)
+		if err != nil {
+			return err
+		}
+		if err := m.Destroy(); err != nil {
+			return fmt.Errorf("cannot remove cgroup: %w", err)
+		}
+	}
+	return os.RemoveAll(filepath.Join(c.srv.libcontainerDir(), c.id))
+}

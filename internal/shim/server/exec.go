@@ -1,0 +1,309 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-run/berth/internal/shim"
+	"github.com/berth-run/berth/internal/shim/shimpb"
+)
+
+// execPrefix begins the names of the sub-cgroups execs run in.
+const execPrefix = "berth-exec-"
+
+// exec runs a process in the container and returns when it has ended. files are
+// its streams, as the request says; exec closes them. When ctx ends or the
+// time-out is over, everything the process started is killed.
+func (c *container) exec(ctx context.Context, r *shimpb.ExecRequest, files []*os.File) (*shimpb.ExecResponse, error) {
+	began := time.Now()
+	group, p, err := c.startExec(r, files)
+	for _, f := range files {
+		f.Close()
+	}
+	if err != nil {
+		var se *shim.StartError
+		if errors.As(err, &se) {
+			return &shimpb.ExecResponse{Failure: &shimpb.StartFailure{Reason: se.Reason, Message: se.Message}}, nil
+		}
+		return nil, err
+	}
+	defer group.leave()
+
+	var timeout <-chan time.Time
+	if r.Timeout > 0 {
+		t := time.NewTimer(time.Duration(r.Timeout) - time.Since(began))
+		defer t.Stop()
+		timeout = t.C
+	}
+	resp := &shimpb.ExecResponse{}
+	select {
+	case <-p.done:
+	case <-timeout:
+		resp.TimedOut = true
+		c.killExec(group, p)
+	case <-ctx.Done():
+		c.killExec(group, p)
+	}
+	resp.Exit = &shimpb.ExitStatus{Code: p.status.code(), Signal: p.status.signal(), At: p.at.UnixNano(), Known: p.status.known}
+	return resp, nil
+}
+
+// startExec starts the process in a cgroup of its own.
+func (c *container) startExec(r *shimpb.ExecRequest, files []*os.File) (*execGroup, *process, error) {
+	var spec specs.Process
+	if err := json.Unmarshal(r.Process, &spec); err != nil {
+		return nil, nil, fmt.Errorf("cannot decode process: %w", err)
+	}
+	if err := checkProcess(&spec); err != nil {
+		return nil, nil, err
+	}
+	lp, err := c.srv.newProcess(&spec)
+	if err != nil {
+		return nil, nil, startError(err)
+	}
+	if err := giveStreams(lp, r, files); err != nil {
+		return nil, nil, err
+	}
+
+	defer c.lock()()
+	st := c.state()
+	if st.Phase != running && st.Phase != created {
+		return nil, nil, c.wrongState(st.Phase)
+	}
+	lc, err := c.libcontainer()
+	if err != nil {
+		return nil, nil, err
+	}
+	group, err := newExecGroup(st.CgroupPaths, c.srv.execNumber.Add(1))
+	if err != nil {
+		return nil, nil, err
+	}
+	lp.SubCgroupPaths = group.sub
+
+	s := c.srv
+	s.starting.RLock()
+	defer s.starting.RUnlock()
+	if err := lc.Start(lp); err != nil {
+		group.leave()
+		if st := c.state(); st.Phase != running && st.Phase != created {
+			return nil, nil, c.wrongState(st.Phase) // it ended meanwhile
+		}
+		return nil, nil, startError(err)
+	}
+	p, err := childProcess(lp)
+	if err == nil {
+		err = s.watchProcess(p, nil)
+	}
+	if err != nil {
+		group.kill()
+		_, _ = lp.Wait()
+		group.leave()
+		return nil, nil, err
+	}
+	return group, p, nil
+}
+
+// giveStreams hands the received descriptors to the process. What is nil is
+// /dev/null.
+func giveStreams(lp *libcontainer.Process, r *shimpb.ExecRequest, files []*os.File) error {
+	next := func() *os.File {
+		if len(files) == 0 {
+			return nil
+		}
+		f := files[0]
+		files = files[1:]
+		return f
+	}
+	if r.Tty {
+		lp.ConsoleSocket = next()
+		if lp.ConsoleSocket == nil {
+			return errors.New("cannot start exec: the console socket did not arrive")
+		}
+		return nil
+	}
+	missing := false
+	if r.Stdin {
+		if f := next(); f != nil {
+			lp.Stdin = f
+		} else {
+			missing = true
+		}
+	}
+	if r.Stdout {
+		if f := next(); f != nil {
+			lp.Stdout = f
+		} else {
+			missing = true
+		}
+	}
+	if r.Stderr {
+		if f := next(); f != nil {
+			lp.Stderr = f
+		} else {
+			missing = true
+		}
+	}
+	if missing {
+		return errors.New("cannot start exec: its streams did not arrive")
+	}
+	return nil
+}
+
+// killExec kills the exec's processes and waits until the first one is reaped.
+func (c *container) killExec(g *execGroup, p *process) {
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
+		if !g.kill() {
+			// No group: at least the process itself, its session, and its children.
+			killTree(p.pid)
+		}
+		select {
+		case <-p.done:
+			g.kill()
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// execGroup is the cgroup of one exec below the container's: on v2 a group
+// without controllers of its own, on v1 one in the freezer hierarchy only. What
+// the exec uses is counted for the container either way.
+type execGroup struct {
+	path    string            // "": there is none, and the process tree is walked
+	parent  string            // the container's own group
+	unified bool              // cgroup v2
+	sub     map[string]string // for libcontainer
+}
+
+func newExecGroup(paths map[string]string, number uint64) (*execGroup, error) {
+	name := execPrefix + strconv.FormatUint(number, 10)
+	controller := "freezer"
+	if cgroups.IsCgroup2UnifiedMode() {
+		controller = ""
+	}
+	parent := paths[controller]
+	if parent == "" {
+		return &execGroup{}, nil
+	}
+	g := &execGroup{
+		path: filepath.Join(parent, name), parent: parent, unified: controller == "",
+		sub: map[string]string{controller: name},
+	}
+	if err := os.Mkdir(g.path, 0o755); err != nil && !os.IsExist(err) {
+		if os.IsNotExist(err) {
+			return nil, fmt.Errorf("cannot start exec: the container's cgroup is gone: %w", shim.ErrState)
+		}
+		return nil, fmt.Errorf("cannot create cgroup of exec: %w", err)
+	}
+	return g, nil
+}
+
+// kill kills every process of the group, once. It returns false if there is no
+// group to kill by.
+func (g *execGroup) kill() bool {
+	if g.path == "" {
+		return false
+	}
+	pids, err := readPids(g.path)
+	if err != nil {
+		return os.IsNotExist(err)
+	}
+	if len(pids) > 0 {
+		if g.unified {
+			killAll(g.path, "", pids)
+		} else {
+			killAll("", g.path, pids)
+		}
+	}
+	return true
+}
+
+// leave removes the group. Processes left in it, like daemons the exec started,
+// move to the container's own group.
+func (g *execGroup) leave() {
+	if g.path == "" {
+		return
+	}
+	for range 100 {
+		err := unix.Rmdir(g.path)
+		if err == nil || err == unix.ENOENT {
+			return
+		}
+		pids, err := readPids(g.path)
+		if err != nil {
+			return
+		}
+		for _, pid := range pids {
+			// Fails for one that has just ended.
+			_ = os.WriteFile(filepath.Join(g.parent, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+		}
+		if len(pids) == 0 {
+			time.Sleep(time.Millisecond) // ended, and not yet gone
+		}
+	}
+	// Goes with the container's group.
+}
+
+// killStrayExecs kills execs whose shim was killed: nobody waits for them.
+func killStrayExecs(paths map[string]string) {
+	controller := "freezer"
+	if cgroups.IsCgroup2UnifiedMode() {
+		controller = ""
+	}
+	parent := paths[controller]
+	if parent == "" {
+		return
+	}
+	dirs, err := filepath.Glob(filepath.Join(globEscape(parent), execPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, dir := range dirs {
+		g := &execGroup{path: dir, parent: parent, unified: controller == ""}
+		g.kill()
+		g.leave()
+	}
+}
+
+// killTree kills pid and all its descendants, children first stopped so that
+// they can't fork away. For machines without a freezer.
+func killTree(pid int) {
+	_ = unix.Kill(pid, unix.SIGSTOP)
+	for _, child := range children(pid) {
+		killTree(child)
+	}
+	_ = unix.Kill(pid, unix.SIGKILL)
+}
+
+// children lists the child processes of all threads of pid.
+func children(pid int) []int {
+	files, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		for _, s := range strings.Fields(string(b)) {
+			if n, err := strconv.Atoi(s); err == nil {
+				pids = append(pids, n)
+			}
+		}
+	}
+	return pids
+}

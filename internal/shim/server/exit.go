@@ -1,0 +1,64 @@
+package server
+
+import (
+	"errors"
+	"time"
+
+	"github.com/berth-run/berth/internal/shim"
+)
+
+// drainWait is how long the end of a container waits for the end of its output.
+// With a PID namespace of its own nothing is left that could write; else a
+// process that left the container's cgroup might.
+const drainWait = 2 * time.Second
+
+// ended is called when the container's first process has ended: it kills the
+// others, waits for the output, and records and reports the exit.
+func (c *container) ended() {
+	st := c.state()
+	if !st.PrivatePIDs {
+		if err := killCgroup(st.CgroupPaths); err != nil {
+			c.srv.log.Warn("cannot kill what a container left", "id", c.id, "err", err)
+		}
+	}
+	until := time.Now().Add(drainWait)
+	for _, s := range c.streams {
+		if !s.drained(time.Until(until)) {
+			s.flush()
+			c.srv.log.Warn("output still open after the container ended", "id", c.id, "stream", s.name)
+		}
+	}
+	p := c.proc
+	exit := exitState{Code: p.status.code(), Signal: p.status.signal(), At: p.at, Known: p.status.known}
+	if n, err := oomKills(st.CgroupPaths); err == nil && n > 0 {
+		exit.OOMKilled = !exit.Known || exit.Code != 0
+	}
+	c.recordExit(exit)
+}
+
+// recordExit saves the exit and reports it. If it can't be saved it is reported
+// all the same; a later shim would report it as unknown.
+func (c *container) recordExit(exit exitState) {
+	err := c.change(func(st *state) {
+		st.Exit = &exit
+		if st.Phase != deleting {
+			st.Phase = exited
+		}
+	})
+	if err != nil && !errors.Is(err, shim.ErrNotFound) {
+		c.srv.log.Error("cannot save exit", "id", c.id, "err", err)
+		c.mu.Lock()
+		c.st.Exit = &exit
+		if c.st.Phase != deleting {
+			c.st.Phase = exited
+		}
+		c.mu.Unlock()
+	}
+	c.oom.stop(c.srv.poll)
+	c.to.close()
+	c.closeStdin()
+	close(c.exited)
+	c.srv.events.publish(shim.Event{Kind: shim.ContainerExited, ID: c.id, At: exit.At, Exit: exit.exit()})
+	c.srv.log.Debug("container exited", "id", c.id, "code", exit.Code, "signal", exit.Signal, "known", exit.Known, "oom", exit.OOMKilled)
+	c.srv.settled()
+}

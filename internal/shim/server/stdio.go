@@ -1,0 +1,206 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// readSize is how much output is read at once: all that fits into a pipe, so
+// that a line written at once (up to PIPE_BUF) is never read in parts.
+const readSize = 64 << 10
+
+var readBuffers = sync.Pool{New: func() any { b := make([]byte, readSize); return &b }}
+
+// stream is one output of a container: a FIFO or the terminal, read by the shim.
+type stream struct {
+	name string // "stdout" or "stderr"
+	srv  *Server
+	log  *logFile // nil: dropped
+	to   *audience
+
+	eof chan struct{} // closed when no process has the other end open any more
+
+	mu       sync.Mutex // held while the descriptor is read or closed
+	fd       int        // -1: closed
+	watch    *watch
+	tail     []byte   // an incomplete line
+	tailFile *os.File // holds tail, for the next shim; nil until there is one
+	tailPath string
+	tailSize int // of what is in the file
+}
+
+// startStream reads fd, which must be non-blocking and belongs to the stream
+// from now on, until its end.
+func (s *Server) startStream(dir, name string, fd int, log *logFile, to *audience) (*stream, error) {
+	st := &stream{
+		name: name, srv: s, log: log, to: to, fd: fd,
+		eof: make(chan struct{}), tailPath: filepath.Join(dir, name+".tail"),
+	}
+	if err := st.loadTail(); err != nil {
+		s.log.Warn("part of a log line lost", "path", st.tailPath, "err", err)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	w, err := s.poll.add(fd, unix.EPOLLIN, func(uint32) { st.drain() })
+	if err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	st.watch = w
+	return st, nil
+}
+
+// drain reads what is there. One call is under way at a time.
+func (st *stream) drain() {
+	buf := readBuffers.Get().(*[]byte)
+	defer readBuffers.Put(buf)
+	for {
+		st.mu.Lock()
+		if st.fd < 0 {
+			st.mu.Unlock()
+			return
+		}
+		n, err := unix.Read(st.fd, *buf)
+		switch {
+		case n > 0:
+			st.take((*buf)[:n])
+			st.mu.Unlock()
+		case err == unix.EINTR:
+			st.mu.Unlock()
+		case err == unix.EAGAIN:
+			st.mu.Unlock()
+			st.srv.poll.rearm(st.watch)
+			return
+		default: // the end; of a terminal it is EIO
+			st.closeLocked()
+			st.mu.Unlock()
+			return
+		}
+	}
+}
+
+// take logs data and passes it on to who is attached.
+func (st *stream) take(data []byte) {
+	if st.log != nil {
+		st.tail = st.log.ingest(st.name, st.tail, data, false)
+		st.saveTail()
+	}
+	st.to.write(st.name, data)
+}
+
+// close ends the reading. An incomplete line is logged as it is.
+func (st *stream) close() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.closeLocked()
+}
+
+func (st *stream) closeLocked() {
+	if st.fd < 0 {
+		return
+	}
+	st.srv.poll.remove(st.watch)
+	unix.Close(st.fd)
+	st.fd = -1
+	st.flushLocked()
+	if st.tailFile != nil {
+		st.tailFile.Close()
+	}
+	close(st.eof)
+}
+
+// flush logs an incomplete line as it is.
+func (st *stream) flush() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.flushLocked()
+}
+
+func (st *stream) flushLocked() {
+	if st.log != nil && len(st.tail) > 0 {
+		st.tail = st.log.ingest(st.name, st.tail, nil, true)
+		st.saveTail()
+	}
+}
+
+// saveTail keeps an incomplete line where the next shim finds it: it is no
+// longer in the pipe and not yet in the log. Whole lines cost nothing here.
+func (st *stream) saveTail() {
+	if len(st.tail) == 0 && st.tailSize == 0 {
+		return
+	}
+	if st.tailFile == nil {
+		f, err := os.OpenFile(st.tailPath, os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			return // run directory full: the line is at risk for now
+		}
+		st.tailFile = f
+	}
+	// The old tail is a prefix of the new one unless a line ended in between,
+	// so the file is written anew; it is short.
+	if _, err := st.tailFile.WriteAt(st.tail, 0); err != nil {
+		return
+	}
+	if len(st.tail) < st.tailSize {
+		if err := st.tailFile.Truncate(int64(len(st.tail))); err != nil {
+			return
+		}
+	}
+	st.tailSize = len(st.tail)
+}
+
+func (st *stream) loadTail() error {
+	b, err := os.ReadFile(st.tailPath)
+	if err != nil {
+		if os.IsNotExist(err) {
+			return nil
+		}
+		return err
+	}
+	if len(b) > maxLine {
+		return fmt.Errorf("%d bytes, want at most %d", len(b), maxLine)
+	}
+	st.tail, st.tailSize = b, len(b)
+	return nil
+}
+
+// drained waits until the stream has ended, for d at most.
+func (st *stream) drained(d time.Duration) bool {
+	select {
+	case <-st.eof:
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// openFIFO opens one end of the FIFO dir/name without waiting for the other.
+func openFIFO(dir, name string, flags int) (int, error) {
+	path := filepath.Join(dir, name)
+	fd, err := unix.Open(path, flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return fd, nil
+}
+
+// containerEnd opens the end of a FIFO that the container gets. Output FIFOs are
+// opened for reading, too: then the container holds a reader itself, and a shim
+// that is killed gives it no SIGPIPE. It blocks when the FIFO is full until the
+// next shim reads.
+func containerEnd(dir, name string, flags int) (*os.File, error) {
+	fd, err := openFIFO(dir, name, flags)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, false); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}

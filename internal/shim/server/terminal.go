@@ -1,0 +1,122 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-run/berth/internal/shim"
+)
+
+// A terminal ends for its container (SIGHUP) when its last master is closed. So
+// that killing the shim does not do that, a holder process, which does nothing,
+// has the master open, too; the next shim takes it from there.
+
+// holderFD is the terminal's number in the holder.
+const holderFD = 3
+
+// takeTerminal receives the terminal of the container's first process.
+func (c *container) takeTerminal(console *os.File) error {
+	tty, err := shim.ReceiveTerminal(console)
+	if err != nil {
+		return &shim.StartError{Reason: shim.StartFailed, Message: err.Error()}
+	}
+	defer tty.Close()
+	if err := c.startHolder(tty); err != nil {
+		return err
+	}
+	raw, err := tty.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var useErr error
+	if err := raw.Control(func(fd uintptr) { useErr = c.useTerminal(int(fd)) }); err != nil {
+		return err
+	}
+	return useErr
+}
+
+// useTerminal reads and writes the terminal behind fd, which stays the caller's.
+func (c *container) useTerminal(fd int) error {
+	in, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("dup", err)
+	}
+	c.stdinMu.Lock()
+	c.stdin = os.NewFile(uintptr(in), "terminal")
+	c.stdinMu.Unlock()
+	out, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("dup", err)
+	}
+	st, err := c.srv.startStream(c.dir, "stdout", out, c.log, &c.to)
+	if err != nil {
+		return err
+	}
+	c.streams = append(c.streams, st)
+	return nil
+}
+
+// startHolder starts the process that keeps the terminal open.
+func (c *container) startHolder(tty *os.File) error {
+	s := c.srv
+	cmd := exec.Command("/proc/self/exe", "hold")
+	cmd.Args[0] = s.cfg.Name
+	cmd.ExtraFiles = []*os.File{tty}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	s.starting.RLock()
+	defer s.starting.RUnlock()
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("cannot keep terminal of container %q: %w", c.id, err)
+	}
+	pid := cmd.Process.Pid
+	// The shim reaps it itself.
+	_ = cmd.Process.Release()
+	st, err := readStat(pid)
+	if err != nil {
+		return err
+	}
+	p := &process{pid: pid, ticks: st.ticks, child: true}
+	if p.pidfd, err = openPidfd(pid, st.ticks); err != nil {
+		return err
+	}
+	if err := s.watchProcess(p, nil); err != nil {
+		return err
+	}
+	c.holder = p
+	return c.change(func(st *state) { st.HolderPID, st.HolderTicks = p.pid, p.ticks })
+}
+
+// adoptTerminal takes the terminal from the holder that a former shim started.
+func (c *container) adoptTerminal(st state) error {
+	if st.HolderPID == 0 {
+		return fmt.Errorf("nobody holds the terminal of container %q", c.id)
+	}
+	pidfd, err := openPidfd(st.HolderPID, st.HolderTicks)
+	if err != nil {
+		return fmt.Errorf("cannot adopt terminal of container %q: %w", c.id, err)
+	}
+	fd, err := unix.PidfdGetfd(pidfd, holderFD, 0)
+	if err != nil {
+		unix.Close(pidfd)
+		return fmt.Errorf("cannot adopt terminal of container %q: %w", c.id, err)
+	}
+	defer unix.Close(fd)
+	p := &process{pid: st.HolderPID, ticks: st.HolderTicks, pidfd: pidfd}
+	if err := c.srv.watchProcess(p, nil); err != nil {
+		unix.Close(pidfd)
+		return err
+	}
+	c.holder = p
+	return c.useTerminal(fd)
+}
+
+// Hold does nothing until it is killed. It is the whole of `berth-shim hold`.
+func Hold() {
+	for {
+		_ = unix.Pause()
+	}
+}
