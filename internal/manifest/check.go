@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/operation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -75,12 +74,13 @@ func (c *checker) pod(p *corev1.Pod) {
 	options := pod.GetValidationOptionsFromPodSpecAndMeta(&internal.Spec, nil, &internal.ObjectMeta, nil)
 	options.ResourceIsPod = true
 	allowPrivileged()
-	errs := validation.ValidatePodCreate(&internal, options)
-	create := operation.Operation{Type: operation.Create}
-	errs = append(errs, apiv1.Validate_PodSpec(context.Background(), create, field.NewPath("spec"), &p.Spec, nil)...)
-	c.invalid(errs)
+	c.invalid(validation.ValidatePodCreate(&internal, options))
 	if c.errors > 0 {
 		return
+	}
+	if strings.Contains(p.Name, ".") && p.Spec.Hostname == "" && p.Spec.HostnameOverride == nil {
+		c.report(Problem{Field: "metadata.name", Rule: RuleAdvice, Severity: Warning,
+			Message: quoted(p.Name) + " is also the pod's hostname, where dots are unusual", Hint: "set spec.hostname"})
 	}
 	for _, w := range pod.GetWarningsForPod(context.Background(), &internal, nil) {
 		c.upstreamWarning(w)
@@ -274,5 +274,14 @@ func (c *checker) upstreamWarning(text string) {
 	if !ok || strings.Contains(path, " ") {
 		path, message = "", text
 	}
-	c.report(Problem{Field: path, Rule: RuleAdvice, Severity: Warning, Message: shorter(message)})
+	if strings.Contains(path, ".resources.requests[") && find(c.root, path) == nil {
+		return // a default, copied from the limit, which has the warning too
+	}
+	message, _, _ = strings.Cut(message, ", which may be dropped when using apply")
+	p := Problem{Field: path, Rule: RuleAdvice, Severity: Warning, Message: shorter(message)}
+	if n := find(c.root, path); n != nil && strings.HasPrefix(message, "fractional byte value") {
+		number := strings.TrimSuffix(n.text, "m")
+		p.Message, p.Hint = n.text+" is less than whole bytes: m is a thousandth", "write "+number+"M or "+number+"Mi"
+	}
+	c.report(p)
 }

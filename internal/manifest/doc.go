@@ -8,7 +8,8 @@
 // says the file, the line, the field, what is wrong and what to do.
 //
 // Bounds: a file may hold MaxFileBytes, a document MaxDocumentBytes; values
-// nest at most maxDepth deep, YAML aliases may add aliasBudget bytes, and at
+// nest at most maxDepth deep, a file holds maxDocuments documents and an object
+// maxItems list items and keys, YAML aliases may add aliasBudget bytes, and at
 // most maxProblems problems are kept for a file.
 //
 // What Kubernetes accepts and this package refuses: a list item that is empty

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 )
@@ -270,5 +271,50 @@ func TestLocate(t *testing.T) {
 		if got := locate(root, path); got != want {
 			t.Errorf("%s is on line %d, want %d", path, got, want)
 		}
+	}
+}
+
+// What an API server adds to a pod on create is there.
+func TestDefaultsAreTheAPIServers(t *testing.T) {
+	set, problems := Decode("a.yaml", []byte(`apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  resources: {limits: {cpu: "2", memory: 1Gi}}
+  containers:
+  - name: app
+    image: busybox:latest
+    resources: {requests: {cpu: 250m}, limits: {memory: 64Mi}}
+    securityContext: {privileged: true}
+    readinessProbe: {httpGet: {port: 80}}
+    ports: [{containerPort: 80}]
+  volumes:
+  - {name: c, configMap: {name: c}}
+`))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	spec := set.Pods[0].Spec
+	app := spec.Containers[0]
+	got := fmt.Sprint(spec.RestartPolicy, " ", *spec.TerminationGracePeriodSeconds, " ", spec.DNSPolicy, " ", app.ImagePullPolicy, " ",
+		app.TerminationMessagePath, " ", app.Ports[0].Protocol, " ", app.ReadinessProbe.HTTPGet.Path, " ", app.ReadinessProbe.PeriodSeconds, " ",
+		*spec.Volumes[0].ConfigMap.DefaultMode, " ", app.Resources.Requests.Memory(), " ", spec.Resources.Requests.Cpu(), " ", spec.Resources.Requests.Memory())
+	const want = "Always 30 ClusterFirst Always /dev/termination-log TCP / 10 420 64Mi 250m 64Mi"
+	if got != want {
+		t.Errorf("defaults %q, want %q", got, want)
+	}
+}
+
+func TestStatusAndLeftoversOfAClusterAreDropped(t *testing.T) {
+	set, problems := Decode("a.yaml", []byte(strings.Replace(string(manifests(t, "bad")["exported.yaml"]), "      - serviceAccountToken: {path: token}\n", "", 1)))
+	if problems.Err() != nil || len(set.Pods) != 1 {
+		t.Fatal(problems)
+	}
+	want := metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "0b7c2f0e-36ba-4c2f-8f0e-1d5f3f9b2a10"}
+	if diff := cmp.Diff(want, set.Pods[0].ObjectMeta); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(corev1.PodStatus{}, set.Pods[0].Status); diff != "" {
+		t.Error(diff)
 	}
 }

@@ -116,7 +116,7 @@ func invalid(path, value, detail string) (message, hint string) {
 		return value + " is no field that a container can be given", "use metadata.name, namespace, uid, labels['…'] or annotations['…'], spec.nodeName, status.podIP, status.podIPs, status.hostIP or status.hostIPs"
 	case strings.HasPrefix(detail, "must be a number between 0 and 0777 (octal)"):
 		return value + " is no file mode; it is read as decimal", "write it with a leading 0, as 0" + value
-	case value == "" || strings.HasPrefix(value, `"<secret`):
+	case value == "" || value == `""` || strings.HasPrefix(value, `"<secret`):
 		return refusal("is not valid", detail), ""
 	}
 	return value + " is not valid: " + detail, ""
@@ -148,7 +148,9 @@ func notSupported(bad any, value, detail string) (message, hint string) {
 	}
 	var names []string
 	for _, n := range item.FindAllStringSubmatch(m[1], -1) {
-		names = append(names, n[1])
+		if n[1] != "" {
+			names = append(names, n[1])
+		}
 	}
 	if near, _ := nearest(fmt.Sprint(deref(bad)), names); near != "" {
 		return value + " is not allowed", "did you mean " + near + "? Allowed: " + strings.Join(names, ", ")
