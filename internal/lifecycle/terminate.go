@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -134,7 +135,8 @@ func (v *view) removalRules() {
 			v.removeContainer(c)
 		}
 	}
-	if ready {
+	// What has taken effect and not ended is let end before the next step.
+	if ready || v.letEnd(StopSandbox, RemoveContainer) {
 		return
 	}
 	if deleted {
@@ -144,7 +146,7 @@ func (v *view) removalRules() {
 		for _, s := range v.sandboxes {
 			v.wantUnlessFailing(Action{Kind: RemoveSandbox, SandboxID: s.ID})
 		}
-		if len(v.sandboxes) > 0 {
+		if len(v.sandboxes) > 0 || v.letEnd(RemoveSandbox) {
 			return
 		}
 	}
@@ -153,6 +155,28 @@ func (v *view) removalRules() {
 		return
 	}
 	v.d.Finished = deleted && len(v.in.UnderWay) == 0
+}
+
+// letEnd wants what is under way of these kinds to go on, also when its effect
+// can be seen already. It answers whether there is any.
+func (v *view) letEnd(kinds ...ActionKind) bool {
+	any := false
+	for _, k := range v.in.UnderWay {
+		if !slices.Contains(kinds, k.Kind) {
+			continue
+		}
+		any = true
+		a := Action{Kind: k.Kind, Container: k.Container, Attempt: k.Attempt}
+		if k.Kind == RemoveContainer {
+			a.ContainerID = k.ID
+		} else {
+			a.SandboxID = k.ID
+		}
+		if !slices.ContainsFunc(v.d.Work, func(w Action) bool { return w.Key() == k }) {
+			v.want(a)
+		}
+	}
+	return any
 }
 
 // wantUnlessFailing wants an action of the whole pod, with waits between tries.

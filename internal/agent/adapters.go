@@ -1,0 +1,68 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berth-run/berth/internal/cgroup"
+	"github.com/berth-run/berth/internal/cri/imagestore"
+	"github.com/berth-run/berth/internal/hooks"
+	"github.com/berth-run/berth/internal/podworker"
+)
+
+// The parts know each other by small interfaces of their own; what differs only
+// in shape is bridged here.
+
+// podCgroups makes pods' cgroups for the runtime.
+type podCgroups struct{ tree *cgroup.Tree }
+
+func (c podCgroups) Make(_ context.Context, pod *corev1.Pod) (string, error) {
+	p, err := c.tree.Ensure(pod.UID, cgroup.PodQOS(pod), cgroup.PodResources(pod))
+	return p.Path, err
+}
+
+func (c podCgroups) Remove(ctx context.Context, pod *corev1.Pod) error {
+	return c.tree.Remove(ctx, cgroup.Pod{UID: pod.UID, QOS: cgroup.PodQOS(pod), Path: c.tree.Path(pod.UID, cgroup.PodQOS(pod))})
+}
+
+// puller pulls images and tells how far it is.
+type puller struct{ store *imagestore.Store }
+
+// localHost is the registry of images that are made on the machine: to pull one
+// is to look whether it is there.
+const localHost = "berth.local/"
+
+func (p puller) Pull(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, progress func(done, total int64)) (string, error) {
+	if strings.HasPrefix(image.GetImage(), localHost) {
+		img, err := p.store.Get(ctx, image.GetImage())
+		return img.ID, err
+	}
+	img, err := p.store.Pull(ctx, image.GetImage(), auth, func(at imagestore.Progress) {
+		progress(at.DoneBytes, at.TotalBytes)
+	})
+	return img.ID, err
+}
+
+// hookRunner runs hooks for workers.
+type hookRunner struct{ runner *hooks.Runner }
+
+func (h hookRunner) Run(ctx context.Context, hook podworker.Hook) error {
+	return h.runner.Run(ctx, hooks.Hook(hook))
+}
+
+// closers closes what was opened, the last first.
+type closers []func() error
+
+func (c *closers) add(f func() error) { *c = append(*c, f) }
+
+func (c closers) close() error {
+	var errs []error
+	for i := len(c) - 1; i >= 0; i-- {
+		errs = append(errs, c[i]())
+	}
+	return errors.Join(errs...)
+}

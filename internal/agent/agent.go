@@ -1,0 +1,324 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-run/berth/internal/cgroup"
+	"github.com/berth-run/berth/internal/cri"
+	"github.com/berth-run/berth/internal/cri/imagestore"
+	"github.com/berth-run/berth/internal/cri/network"
+	"github.com/berth-run/berth/internal/db"
+	"github.com/berth-run/berth/internal/hooks"
+	"github.com/berth-run/berth/internal/lifecycle"
+	"github.com/berth-run/berth/internal/podconfig"
+	"github.com/berth-run/berth/internal/podruntime/remote"
+	"github.com/berth-run/berth/internal/podstore"
+	"github.com/berth-run/berth/internal/podworker"
+	"github.com/berth-run/berth/internal/probe"
+	"github.com/berth-run/berth/internal/probetiming"
+	"github.com/berth-run/berth/internal/shim"
+	"github.com/berth-run/berth/internal/version"
+	"github.com/berth-run/berth/internal/volume"
+)
+
+// runtimeName is the scheme of container ids in statuses.
+const runtimeName = "berth"
+
+// Agent runs pods on this machine. Use: New, Run for as long as anything is
+// called, Close. It is safe for concurrent use.
+type Agent struct {
+	cfg  Config
+	log  *slog.Logger
+	host host
+
+	closers closers
+	db      *db.DB
+	images  *imagestore.Store
+	shim    *shim.Client
+	network *network.Network
+	cri     *cri.Service
+	cgroups *cgroup.Tree
+	volumes *volume.Manager
+	runtime *remote.Runtime
+	probes  *probe.Manager
+	pods    *podstore.Store
+	workers *podworker.Workers
+	users   *userRanges
+	objects *objects
+	feed    *feed
+}
+
+// New opens everything an agent needs and takes over what an earlier agent of
+// the same root left running. It starts nothing of its own but the shim.
+func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(mustBeRoot(), cgroupsWritable()); err != nil {
+		return nil, err
+	}
+	a := &Agent{cfg: cfg, log: cfg.Log, objects: newObjects(), feed: newFeed()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.closers.close())
+		}
+	}()
+	for _, dir := range []string{cfg.Root, cfg.Run} {
+		if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // containers' users pass through it
+			return nil, fmt.Errorf("cannot make a folder of berth's: %w", err)
+		}
+	}
+	lock, err := lockRoot(cfg.lock())
+	if err != nil {
+		return nil, err
+	}
+	a.closers.add(lock.Close)
+	if a.host, err = inspectHost(cfg.Bridge); err != nil {
+		return nil, err
+	}
+	if err := a.openState(); err != nil {
+		return nil, err
+	}
+	if err := a.openRuntime(ctx); err != nil {
+		return nil, err
+	}
+	return a, a.openHeart()
+}
+
+// openState opens what is on disk.
+func (a *Agent) openState() (err error) {
+	if a.db, err = db.Open(db.Config{Path: a.cfg.database(), Log: a.log}); err != nil {
+		return err
+	}
+	a.closers.add(a.db.Close)
+	if a.users, err = newUserRanges(a.db); err != nil {
+		return err
+	}
+	a.images, err = imagestore.Open(imagestore.Config{
+		Root: a.cfg.images(), Registries: imagestore.RegistryConfig{HostsDir: a.cfg.RegistriesDir}, Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	a.closers.add(a.images.Close)
+	return nil
+}
+
+// openRuntime brings up the embedded runtime.
+func (a *Agent) openRuntime(ctx context.Context) (err error) {
+	a.shim, err = shim.Ensure(ctx, shim.EnsureConfig{
+		Binary: a.cfg.ShimBinary, RunDir: a.cfg.shim(), Cgroup: a.cfg.CgroupRoot + "/shim", Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	a.closers.add(a.shim.Close)
+	a.network, err = network.New(network.Config{
+		StateDir: a.cfg.network(), Bridge: a.cfg.Bridge, CIDR: a.cfg.CIDR, Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	a.closers.add(a.network.Close)
+	if a.cgroups, err = cgroup.Open(cgroup.Config{Root: a.cfg.CgroupRoot, Log: a.log}); err != nil {
+		return err
+	}
+	a.cri, err = cri.New(cri.Config{
+		Run: a.cfg.cri(), Shim: a.shim, Images: a.images, Network: a.network,
+		ShimBinary: a.cfg.ShimBinary, CgroupRoot: a.cfg.CgroupRoot, ImagesDir: a.cfg.images(),
+		LogMaxBytes: a.cfg.LogMaxBytes, LogMaxFiles: a.cfg.LogMaxFiles,
+		Version: version.String(), Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	a.closers.add(func() error { return a.cri.Close(context.Background()) })
+	if err := a.cri.Recover(ctx); err != nil {
+		return err
+	}
+	if a.cfg.DemoBinary != "" {
+		if _, err := a.images.DemoImage(ctx, a.cfg.DemoBinary); err != nil {
+			a.log.Warn("cannot make the demo image", "err", err)
+		}
+	}
+	a.volumes, err = volume.New(volume.Config{
+		Root: a.cfg.Root, Sources: a.objects, Allocatable: a.host.allocatable, Log: a.log,
+	})
+	if err != nil {
+		return err
+	}
+	a.runtime, err = remote.New(remote.Config{
+		Service: a.cri, Images: a.cri, Volumes: a.volumes, Sources: a.objects, Facts: a.podFacts,
+		HostIPs: func() []string { return a.host.ips }, Cgroups: podCgroups{a.cgroups}, Puller: puller{a.images},
+		Progress: a.pulling, Recorder: a.feed, RecursiveReadOnly: a.host.rro, Log: a.log,
+	})
+	return err
+}
+
+// openHeart makes the parts that drive pods.
+func (a *Agent) openHeart() (err error) {
+	a.probes, err = probe.New(probe.Config{
+		Exec:    a.runtime,
+		Changed: func(r probe.Result) { a.workers.Probed(r.PodUID, probedOf(r)) },
+		Checked: a.checked,
+		Timing:  probeTiming,
+	})
+	if err != nil {
+		return err
+	}
+	histories := podworker.NewHistories(a.db)
+	a.pods, err = podstore.New(podstore.Config{Records: a.db, Ended: histories.Terminal, Log: a.log})
+	if err != nil {
+		return err
+	}
+	facts := lifecycle.Facts{RuntimeName: runtimeName, HostIPs: a.host.ips, RecursiveReadOnly: a.host.rro}
+	a.workers, err = podworker.NewWorkers(podworker.Config{
+		Runtime: a.runtime, Records: histories, Hooks: hookRunner{hooks.New(a.runtime)},
+		Probes: a.probes, Status: reporter{a}, Recorder: a.feed,
+		Facts: func(*corev1.Pod) lifecycle.Facts { return facts },
+		Log:   a.log,
+	})
+	return err
+}
+
+// podFacts are what the runtime has to know of the node for a pod.
+func (a *Agent) podFacts(pod *corev1.Pod) podconfig.Facts {
+	return podconfig.Facts{
+		LogRoot: a.cfg.logs(), HostDNS: a.host.dns, HostsFile: a.host.hostsFile,
+		UserNamespace: a.users.mapping(pod), SeccompDefault: true, MemoryBytes: a.host.memoryBytes,
+		Allocatable: a.host.allocatable, HugePageSizes: a.host.hugePageSizes,
+		CgroupV2: a.host.cgroupV2, SwapAccounting: a.host.swap,
+	}
+}
+
+// Run drives pods until ctx ends. Pods then run on without an agent; to stop
+// them, Delete them and wait for Gone first.
+func (a *Agent) Run(ctx context.Context) error {
+	// The database and the runtime go on while workers detach.
+	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBase()
+	var under errgroup.Group
+	for _, run := range []func(context.Context) error{a.db.Run, a.images.Run, a.cri.Run} {
+		under.Go(func() error { return ignoreCancel(run(base)) })
+	}
+	heart, heartCtx := errgroup.WithContext(ctx)
+	for _, run := range []func(context.Context) error{
+		a.probes.Run, a.workers.Run, a.follow,
+		func(ctx context.Context) error { return a.runtime.Events(ctx, a.workers.Poke) },
+	} {
+		heart.Go(func() error { return ignoreCancel(run(heartCtx)) })
+	}
+	err := heart.Wait()
+	stopBase()
+	return errors.Join(err, under.Wait())
+}
+
+func ignoreCancel(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Close frees what New opened. Pods run on.
+func (a *Agent) Close() error { return a.closers.close() }
+
+// follow hands what is desired to the workers, and ends what nobody desires.
+func (a *Agent) follow(ctx context.Context) error {
+	sub := a.pods.Subscribe()
+	defer sub.Close()
+	if err := a.endOrphans(ctx); err != nil {
+		a.log.Warn("cannot look for pods that nobody knows", "err", err)
+	}
+	for {
+		for _, uid := range sub.Changed() {
+			if d, ok := a.pods.Get(uid); ok {
+				a.workers.Update(podworker.Desired(d))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-sub.C:
+		}
+	}
+}
+
+// endOrphans ends pods that the node holds something of and nobody knows.
+func (a *Agent) endOrphans(ctx context.Context) error {
+	found, err := a.runtime.Pods(ctx)
+	if err != nil {
+		return err
+	}
+	for _, ref := range found {
+		if _, known := a.pods.Get(ref.UID); known {
+			continue
+		}
+		a.log.Warn("a pod is on this node that nobody knows, it is removed", "uid", ref.UID, "name", ref.Name)
+		a.workers.Update(podworker.Orphan(ref, time.Now(), corev1.DefaultTerminationGracePeriodSeconds*time.Second))
+	}
+	return nil
+}
+
+// reporter takes statuses from the workers.
+type reporter struct{ a *Agent }
+
+func (r reporter) Set(pod *corev1.Pod, s corev1.PodStatus) {
+	r.a.feed.put(Update{Kind: StatusUpdate, Pod: refOf(pod), Status: &s})
+}
+
+func (r reporter) Finished(pod *corev1.Pod) {
+	r.a.probes.Forget(pod.UID)
+	r.a.users.free(pod.UID)
+	r.a.pods.Forget(pod.UID)
+	r.a.feed.put(Update{Kind: GoneUpdate, Pod: refOf(pod)})
+}
+
+func (a *Agent) pulling(p remote.Progress) {
+	a.feed.put(Update{Kind: ProgressUpdate, Pod: refOf(p.Pod), Progress: &Progress{
+		Container: p.Container, Image: p.Image, Done: p.Done, Total: p.Total,
+	}})
+}
+
+// checked makes an event of a check that failed.
+func (a *Agent) checked(o probe.Observation) {
+	if o.Check.OK {
+		return
+	}
+	a.feed.put(Update{Kind: EventUpdate, Pod: refOf(o.Pod), Event: &Event{
+		Type: corev1.EventTypeWarning, Reason: "Unhealthy", Container: o.Probe.Container,
+		Message: fmt.Sprintf("%s probe failed: %s", o.Probe.Key.Kind, o.Check.Output),
+	}})
+}
+
+func probedOf(r probe.Result) lifecycle.Probed {
+	return lifecycle.Probed{Key: r.Key, Outcome: r.Outcome, Message: r.Message, At: r.At}
+}
+
+func probeTiming(pod *corev1.Pod, container string, kind lifecycle.ProbeKind, spec *corev1.Probe) probe.Timing {
+	every, limit, delay := probetiming.ProbeTiming(pod, container, probetiming.Kind(kind))
+	if every == 0 {
+		return probe.SpecTiming(spec)
+	}
+	return probe.Timing{Period: every, Timeout: limit, InitialDelay: delay}
+}
+
+// podUID finds a pod by name: the one that is not ending, else the youngest.
+func (a *Agent) podUID(namespace, name string) (types.UID, bool) {
+	var found types.UID
+	for _, d := range append(a.pods.List(), a.pods.Leftover()...) {
+		if d.Pod.Namespace == namespace && d.Pod.Name == name {
+			found = d.Pod.UID // those that are ending come first
+		}
+	}
+	return found, found != ""
+}

@@ -1,0 +1,103 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ErrNoPod says that there is no pod of that name.
+var ErrNoPod = errors.New("no such pod")
+
+// Objects are what a user asks for, validated and with defaults.
+type Objects struct {
+	Pods       []*corev1.Pod       `json:"pods,omitempty"`
+	ConfigMaps []*corev1.ConfigMap `json:"configMaps,omitempty"`
+	Secrets    []*corev1.Secret    `json:"secrets,omitempty"`
+}
+
+// Apply asks for objects. ConfigMaps and Secrets are there before the pods that
+// use them. The pods' names come back in the order given, with their uids.
+func (a *Agent) Apply(ctx context.Context, o Objects) ([]Ref, error) {
+	changed := a.objects.put(o.ConfigMaps, o.Secrets)
+	var refs []Ref
+	var errs []error
+	for _, p := range o.Pods {
+		p = p.DeepCopy()
+		p.Generation = 1
+		uid, err := a.pods.Set(p)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		refs = append(refs, Ref{Namespace: p.Namespace, Name: p.Name, UID: uid})
+	}
+	for _, d := range a.pods.List() {
+		if !changed[d.Pod.Namespace] {
+			continue
+		}
+		a.workers.SourcesChanged(d.Pod.UID)
+		if err := a.runtime.RefreshVolumes(ctx, d.Pod); err != nil {
+			a.log.Warn("cannot bring the volumes of a pod up to date", "uid", d.Pod.UID, "err", err)
+		}
+	}
+	return refs, errors.Join(errs...)
+}
+
+// Adopt takes up the pods of an earlier agent that nobody has asked for since,
+// and names them.
+func (a *Agent) Adopt() ([]Ref, error) {
+	var refs []Ref
+	var errs []error
+	for _, d := range a.pods.Leftover() {
+		if _, err := a.pods.Set(d.Pod); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		refs = append(refs, refOf(d.Pod))
+	}
+	return refs, errors.Join(errs...)
+}
+
+// Pods lists all pods with their newest status.
+func (a *Agent) Pods() []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, d := range slices.Concat(a.pods.List(), a.pods.Leftover()) {
+		p := d.Pod.DeepCopy()
+		if s := a.feed.status(p.UID); s != nil {
+			p.Status = *s.DeepCopy()
+		}
+		pods = append(pods, p)
+	}
+	return pods
+}
+
+// Watch calls fn with the newest status of each pod, then with all that happens,
+// until ctx ends or fn fails. lost counts what a reader that was too slow missed.
+func (a *Agent) Watch(ctx context.Context, fn func(u Update, lost int) error) error {
+	return a.feed.read(ctx, fn)
+}
+
+// Delete asks for the end of a pod. grace in seconds replaces the pod's own;
+// nil: the pod's own.
+func (a *Agent) Delete(namespace, name string, grace *int64) (Ref, error) {
+	uid, ok := a.podUID(namespace, name)
+	if !ok {
+		return Ref{}, fmt.Errorf("%w: %s/%s", ErrNoPod, namespace, name)
+	}
+	a.pods.Delete(uid, grace)
+	return Ref{Namespace: namespace, Name: name, UID: uid}, nil
+}
+
+// DeleteUID asks for the end of the pod with that uid.
+func (a *Agent) DeleteUID(uid types.UID, grace *int64) bool { return a.pods.Delete(uid, grace) }
+
+// Known says whether the agent knows a pod, be it ending.
+func (a *Agent) Known(uid types.UID) bool {
+	_, ok := a.pods.Get(uid)
+	return ok
+}
