@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/berth-run/berth/internal/format"
 	"github.com/berth-run/berth/internal/lifecycle"
 )
 
@@ -167,7 +168,7 @@ func appendNew[T comparable](list []T, item T) []T {
 func sandboxFailed(pod *corev1.Pod, problems ...string) error {
 	return &lifecycle.Failed{
 		Reason:  lifecycle.ReasonFailedCreatePodSandBox,
-		Message: fmt.Sprintf("cannot configure pod %s: %s", podName(pod), strings.Join(problems, "; ")),
+		Message: fmt.Sprintf("cannot configure pod %s: %s", format.Pod(pod), strings.Join(problems, "; ")),
 	}
 }
 
@@ -176,9 +177,4 @@ func configFailed(problems ...string) error {
 		Reason:  lifecycle.ReasonCreateContainerConfigError,
 		Message: strings.Join(problems, "; "),
 	}
-}
-
-// podName names a pod for people: name_namespace(uid).
-func podName(pod *corev1.Pod) string {
-	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
 }

@@ -21,10 +21,10 @@ const (
 	mirrorAnnotation   = "kubernetes.io/config.mirror"
 )
 
-// QOS is the pod's quality of service class, from what it requests and limits
-// of CPU and memory. A class that its status already holds counts: it never
-// changes.
-func QOS(pod *corev1.Pod) corev1.PodQOSClass {
+// qosClass is the pod's quality of service class, from what it requests and
+// limits of CPU and memory. A class that its status already holds counts: it
+// never changes.
+func qosClass(pod *corev1.Pod) corev1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
 	}
@@ -74,7 +74,7 @@ func oomScoreAdj(pod *corev1.Pod, c *corev1.Container, machineBytes int64) int64
 	if nodeCritical(pod) {
 		return oomGuaranteed
 	}
-	switch QOS(pod) {
+	switch qosClass(pod) {
 	case corev1.PodQOSGuaranteed:
 		return oomGuaranteed
 	case corev1.PodQOSBestEffort:

@@ -123,37 +123,6 @@ func sandboxResources(pod *corev1.Pod, f Facts) (sum, overhead *runtimeapi.Linux
 	return sum, overhead
 }
 
-// PodResources are the settings of the pod's own cgroup, which bounds all its
-// containers and its overhead. A quota or memory limit of 0 means none: it is
-// set only when each container has one, or the pod as a whole.
-func PodResources(pod *corev1.Pod) *runtimeapi.LinuxContainerResources {
-	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
-	cpuLimited, memoryLimited := true, true
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			cpuLimited = cpuLimited && !list[i].Resources.Limits.Cpu().IsZero()
-			memoryLimited = memoryLimited && !list[i].Resources.Limits.Memory().IsZero()
-		}
-	}
-	if resourcehelper.IsPodLevelResourcesSet(pod) {
-		cpuLimited = cpuLimited || !pod.Spec.Resources.Limits.Cpu().IsZero()
-		memoryLimited = memoryLimited || !pod.Spec.Resources.Limits.Memory().IsZero()
-	}
-	r := &runtimeapi.LinuxContainerResources{CpuShares: minShares, CpuPeriod: quotaPeriodMicro}
-	if QOS(pod) == corev1.PodQOSBestEffort {
-		return r
-	}
-	r.CpuShares = shares(requests.Cpu().MilliValue())
-	if cpuLimited {
-		r.CpuQuota = quota(limits.Cpu().MilliValue())
-	}
-	if memoryLimited {
-		r.MemoryLimitInBytes = limits.Memory().Value()
-	}
-	return r
-}
-
 // hugePages limits each page size the machine has; a size that nobody asks for
 // is limited to nothing.
 func hugePages(pod *corev1.Pod, c *corev1.Container, sizes []string) []*runtimeapi.HugepageLimit {

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berth-run/berth/internal/format"
 )
 
 // What containers may not see, or only read, in /proc and /sys, unless they
@@ -112,7 +114,7 @@ func checkNonRoot(pod *corev1.Pod, c *corev1.Container, sc *corev1.SecurityConte
 	if !isTrue(sc.RunAsNonRoot) {
 		return nil
 	}
-	where := fmt.Sprintf("(pod: %q, container: %s)", podName(pod), c.Name)
+	where := fmt.Sprintf("(pod: %q, container: %s)", format.Pod(pod), c.Name)
 	switch {
 	case sc.RunAsUser != nil:
 		if *sc.RunAsUser == 0 {

@@ -55,7 +55,7 @@ func TestClassesAndScoresAreUpstreams(t *testing.T) {
 			pod.Spec.PriorityClassName = "system-node-critical"
 			pod.Spec.Priority = ptr.To(rapid.SampledFrom([]int32{0, 2000000000, 2000001000}).Draw(t, "priority"))
 		}
-		if got, want := QOS(pod), upstreamqos.ComputePodQOS(pod); got != want {
+		if got, want := qosClass(pod), upstreamqos.ComputePodQOS(pod); got != want {
 			t.Fatalf("class %s, upstream %s", got, want)
 		}
 		for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {

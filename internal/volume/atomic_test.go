@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -189,7 +188,7 @@ func readOnce(dir string) error {
 		seen[string(b)] = true
 	}
 	if len(seen) != 1 {
-		return fmt.Errorf("files of versions %v at once", maps.Keys(seen))
+		return fmt.Errorf("files of versions %v at once", seen)
 	}
 	return nil
 }

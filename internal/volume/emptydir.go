@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/berth-run/berth/internal/podconfig"
+	"github.com/berth-run/berth/internal/cgroup"
 )
 
 // planEmptyDir fills in what an emptyDir comes to; source may be nil.
@@ -49,7 +49,7 @@ func memorySize(pod *corev1.Pod, source *corev1.EmptyDirVolumeSource, allocatabl
 			size = bytes
 		}
 	}
-	atMost(podconfig.PodResources(pod).MemoryLimitInBytes)
+	atMost(cgroup.PodResources(pod).MemoryBytes)
 	if source != nil && source.SizeLimit != nil {
 		atMost(source.SizeLimit.Value())
 	}

@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -63,25 +62,6 @@ func (l Layout) MakeTerminationLog(uid types.UID, container string, attempt int)
 		return "", fmt.Errorf("cannot make termination log: %w", err)
 	}
 	return path, nil
-}
-
-// WriteHostsFile makes HostsFile hold the content. It writes in place: the file
-// is mounted in running containers.
-func (l Layout) WriteHostsFile(uid types.UID, content []byte) error {
-	path := l.HostsFile(uid)
-	if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-		return fmt.Errorf("cannot write hosts file: %w", err)
-	}
-	if err := os.WriteFile(path, content, 0o644); err != nil {
-		return fmt.Errorf("cannot write hosts file: %w", err)
-	}
-	if err := os.Chmod(path, 0o644); err != nil { // the umask does not count
-		return fmt.Errorf("cannot write hosts file: %w", err)
-	}
-	return nil
 }
 
 // checkUID refuses uids that are no plain name of a folder.

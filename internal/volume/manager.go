@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-run/berth/internal/format"
 	"github.com/berth-run/berth/internal/podconfig"
 )
 
@@ -104,15 +105,15 @@ func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) (map[string]Moun
 	defer done()
 	found, err := m.found(pod.UID)
 	if err != nil {
-		return nil, fmt.Errorf("cannot prepare volumes of pod %s: %w", podName(pod), err)
+		return nil, fmt.Errorf("cannot prepare volumes of pod %s: %w", format.Pod(pod), err)
 	}
 	steps, err := Plan(pod, found, m.cfg.Allocatable)
 	if err != nil {
-		return nil, fmt.Errorf("pod %s: %w", podName(pod), err)
+		return nil, fmt.Errorf("pod %s: %w", format.Pod(pod), err)
 	}
 	for _, f := range steps.Remove {
 		if err := remove(m.Volume(pod.UID, f.Kind, f.Name), 0); err != nil {
-			return nil, fmt.Errorf("pod %s: cannot remove old volume %q: %w", podName(pod), f.Name, err)
+			return nil, fmt.Errorf("pod %s: cannot remove old volume %q: %w", format.Pod(pod), f.Name, err)
 		}
 	}
 	mounted := make(map[string]Mounted, len(steps.Prepare))
@@ -127,7 +128,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) (map[string]Moun
 		}
 	}
 	if len(errs) > 0 {
-		return nil, fmt.Errorf("pod %s: %w", podName(pod), errs)
+		return nil, fmt.Errorf("pod %s: %w", format.Pod(pod), errs)
 	}
 	return mounted, nil
 }
@@ -241,7 +242,7 @@ func (m *Manager) Refresh(ctx context.Context, pod *corev1.Pod) error {
 	defer done()
 	steps, err := Plan(pod, nil, m.cfg.Allocatable)
 	if err != nil {
-		return fmt.Errorf("pod %s: %w", podName(pod), err)
+		return fmt.Errorf("pod %s: %w", format.Pod(pod), err)
 	}
 	var errs problems
 	for _, step := range steps.Prepare {
@@ -258,11 +259,11 @@ func (m *Manager) Refresh(ctx context.Context, pod *corev1.Pod) error {
 			continue
 		}
 		if changed {
-			m.log.Info("volume refreshed", "pod", podName(pod), "uid", pod.UID, "volume", step.Name)
+			m.log.Info("volume refreshed", "pod", format.Pod(pod), "uid", pod.UID, "volume", step.Name)
 		}
 	}
 	if len(errs) > 0 {
-		return fmt.Errorf("pod %s: %w", podName(pod), errs)
+		return fmt.Errorf("pod %s: %w", format.Pod(pod), errs)
 	}
 	return nil
 }

@@ -193,8 +193,3 @@ func Notes(pod *corev1.Pod) []string {
 	}
 	return notes
 }
-
-// podName names a pod for people: name_namespace(uid).
-func podName(pod *corev1.Pod) string {
-	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
-}
