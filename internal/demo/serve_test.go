@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"context"
 	"crypto/tls"
 	"io"
 	"net/http"
@@ -86,8 +85,9 @@ func TestServe(t *testing.T) {
 	}
 	for _, s := range steps {
 		if s.code == 0 {
-			if _, err := http.Get(base + s.path); err == nil || !strings.Contains(err.Error(), "redirects") {
-				t.Errorf("%s: %v", s.path, err)
+			code, _, errOut := inProcess("", "http-get", base+s.path)
+			if code != 1 || !strings.Contains(errOut, "redirects") {
+				t.Errorf("%s: %d %q", s.path, code, errOut)
 			}
 			continue
 		}
@@ -157,7 +157,7 @@ func TestGRPCHealth(t *testing.T) {
 			defer conn.Close()
 			client := healthpb.NewHealthClient(conn)
 			check := func(service string) (healthpb.HealthCheckResponse_ServingStatus, codes.Code) {
-				answer, err := client.Check(context.Background(), &healthpb.HealthCheckRequest{Service: service})
+				answer, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: service})
 				return answer.GetStatus(), status.Code(err)
 			}
 			for _, service := range []string{"", "shop"} {
@@ -173,7 +173,7 @@ func TestGRPCHealth(t *testing.T) {
 			if got, code := check(""); got != healthpb.HealthCheckResponse_NOT_SERVING || code != codes.OK {
 				t.Errorf("after the change: %v %v", got, code)
 			}
-			stream, err := client.Watch(context.Background(), &healthpb.HealthCheckRequest{})
+			stream, err := client.Watch(t.Context(), &healthpb.HealthCheckRequest{})
 			if err == nil {
 				_, err = stream.Recv()
 			}

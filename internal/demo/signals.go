@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -44,7 +45,7 @@ func reapOrphans() (stop func()) {
 func reap() (n int) {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
-		if err == syscall.EINTR {
+		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
 		if err != nil || pid <= 0 {

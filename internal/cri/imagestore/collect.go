@@ -73,9 +73,6 @@ func (s *Store) Collect(ctx context.Context, inUse func(id string) bool, t Thres
 	defer leave()
 	var victims []Victim
 	freed, err := s.freeing(ctx, func() error {
-		if err := s.sweep(ctx); err != nil {
-			return err
-		}
 		// Layers may be shared, so removing what should suffice may not.
 		for {
 			usage, err := s.diskUsage(ctx, inUse)
@@ -84,7 +81,7 @@ func (s *Store) Collect(ctx context.Context, inUse func(id string) bool, t Thres
 			}
 			chosen := Choose(usage, inUse, t)
 			if len(chosen) == 0 {
-				return nil
+				return s.sweep(ctx)
 			}
 			for _, v := range chosen {
 				if err := s.removeAll(ctx, v.ID); err != nil {
@@ -246,23 +243,31 @@ func (s *Store) collectGarbage(ctx context.Context) error {
 
 // sweep is collectGarbage that also finds files without a record, as a killed
 // process leaves them. The database looks at the files only if something was
-// removed since it was opened, so something is.
+// removed since it was opened, so something is; on a full disk that cannot be.
 func (s *Store) sweep(ctx context.Context) error {
-	mark := []byte(uuid.NewString())
-	desc := imgspec.Descriptor{Digest: digest.FromBytes(mark), Size: int64(len(mark))}
-	if err := content.WriteBlob(ctx, s.content, string(mark), bytes.NewReader(mark), desc); err != nil {
-		return fmt.Errorf("cannot sweep the image store: %w", explain(err))
-	}
-	// Another collection may be faster; then it has swept.
-	if err := s.content.Delete(ctx, desc.Digest); err != nil && !errdefs.IsNotFound(err) {
-		return fmt.Errorf("cannot sweep the image store: %w", err)
-	}
-	key := "sweep/" + string(mark)
-	if _, err := s.snapshotter.Prepare(ctx, key, ""); err != nil {
-		return fmt.Errorf("cannot sweep the image store: %w", explain(err))
-	}
-	if err := s.snapshotter.Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
+	if err := s.touch(ctx); err != nil && !errors.Is(err, ErrNoSpace) {
 		return fmt.Errorf("cannot sweep the image store: %w", err)
 	}
 	return s.collectGarbage(ctx)
+}
+
+// touch writes and removes a blob and a snapshot.
+func (s *Store) touch(ctx context.Context) error {
+	mark := []byte(uuid.NewString())
+	desc := imgspec.Descriptor{Digest: digest.FromBytes(mark), Size: int64(len(mark))}
+	if err := content.WriteBlob(ctx, s.content, string(mark), bytes.NewReader(mark), desc); err != nil {
+		return explain(err)
+	}
+	// Another collection may be faster; then it has swept.
+	if err := s.content.Delete(ctx, desc.Digest); err != nil && !errdefs.IsNotFound(err) {
+		return explain(err)
+	}
+	key := "sweep/" + string(mark)
+	if _, err := s.snapshotter.Prepare(ctx, key, ""); err != nil {
+		return explain(err)
+	}
+	if err := s.snapshotter.Remove(ctx, key); err != nil && !errdefs.IsNotFound(err) {
+		return explain(err)
+	}
+	return nil
 }

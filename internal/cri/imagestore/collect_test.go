@@ -2,6 +2,8 @@ package imagestore
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -62,5 +64,29 @@ func TestRunFreesWhatWasReleased(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestCollectWorksOnADiskWithoutAByteLeft(t *testing.T) {
+	registry := images.NewRegistry(t, images.RegistryOptions{})
+	root := smallDisk(t, 8<<20)
+	s := openAt(t, root, nil)
+	pull(t, s, registry.Push("idle:v1", images.Image(t, big(t, 2, 1<<20))))
+	f, err := os.Create(filepath.Join(root, "filler"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for chunk := make([]byte, 4096); ; {
+		if _, err := f.Write(chunk); err != nil {
+			break
+		}
+	}
+	got, err := s.Collect(t.Context(), nothingInUse, Thresholds{HighPercent: 50, LowPercent: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Images) != 1 || got.FreedBytes < 2<<20 {
+		t.Errorf("collected %+v", got)
 	}
 }

@@ -42,6 +42,8 @@ var (
 	ErrIDMapUnsupported = errors.New("id-mapped snapshots are not supported here (needs overlayfs and Linux 5.19)")
 	// ErrKeyInUse: the snapshot key belongs to a snapshot of another image.
 	ErrKeyInUse = errors.New("snapshot key is used for another image")
+	// ErrStalled: the registry accepted a request and then sent nothing.
+	ErrStalled = errors.New("the registry stopped sending")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("image store is closed")
 )
@@ -92,7 +94,7 @@ func transient(ctx context.Context, err error) bool {
 		return status.StatusCode >= 500 || status.StatusCode == http.StatusTooManyRequests || status.StatusCode == http.StatusRequestTimeout || noRange(err)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return true
-	case wrongDigest(err), errdefs.IsUnavailable(err):
+	case errors.Is(err, ErrStalled), wrongDigest(err), errdefs.IsUnavailable(err):
 		return true
 	}
 	return errors.As(err, &netErr)

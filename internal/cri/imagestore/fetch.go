@@ -129,7 +129,8 @@ func (s *Store) children(t *tracker) images.HandlerFunc {
 				return nil, err
 			}
 			t.expect(m.Layers)
-			return append([]imgspec.Descriptor{m.Config}, m.Layers...), s.markUnpacked(ctx, m, t)
+			s.markUnpacked(ctx, m, t)
+			return append([]imgspec.Descriptor{m.Config}, m.Layers...), nil
 		case images.IsConfigType(desc.MediaType), images.IsLayerType(desc.MediaType):
 			return nil, nil
 		default:
@@ -139,24 +140,23 @@ func (s *Store) children(t *tracker) images.HandlerFunc {
 }
 
 // markUnpacked tells the tracker which layers are here as snapshots, if the
-// config is here already to tell.
-func (s *Store) markUnpacked(ctx context.Context, m imgspec.Manifest, t *tracker) error {
+// config is here already to tell. It is only about progress.
+func (s *Store) markUnpacked(ctx context.Context, m imgspec.Manifest, t *tracker) {
+	var config imgspec.Image
 	raw, err := s.readVerified(ctx, m.Config)
-	if err != nil {
-		return nil //nolint:nilerr // it is fetched next; this is only about progress
+	if err == nil {
+		config, err = s.parseConfig(raw, m)
 	}
-	config, err := s.parseConfig(raw, m)
 	if err != nil {
-		return err
+		return // not here, or not usable, which is noticed when it is fetched
 	}
 	chain := identity.ChainIDs(append([]digest.Digest(nil), config.RootFS.DiffIDs...))
 	for i, l := range m.Layers {
 		if _, err := s.snapshotter.Stat(ctx, chain[i].String()); err != nil {
-			break
+			return
 		}
 		t.present(l.Digest)
 	}
-	return nil
 }
 
 // fetch brings one blob here. It goes on where an earlier try stopped.
@@ -167,15 +167,22 @@ func (s *Store) fetch(ctx context.Context, desc imgspec.Descriptor, fetcher remo
 	}
 	ref := remotes.MakeRefKey(ctx, desc)
 	opened.add(ref)
-	counted := remotes.FetcherFunc(func(ctx context.Context, desc imgspec.Descriptor) (io.ReadCloser, error) {
-		rc, err := fetcher.Fetch(ctx, desc)
-		if err != nil {
-			return nil, err
+	counted := func(came func()) remotes.FetcherFunc {
+		return func(ctx context.Context, desc imgspec.Descriptor) (io.ReadCloser, error) {
+			rc, err := fetcher.Fetch(ctx, desc)
+			if err != nil {
+				return nil, err
+			}
+			return &countingReader{ReadCloser: rc, report: func(n int64) {
+				came()
+				t.downloaded(desc.Digest, n)
+			}}, nil
 		}
-		return &countingReader{ReadCloser: rc, report: func(n int64) { t.downloaded(desc.Digest, n) }}, nil
-	})
+	}
 	err := s.retry(ctx, func() error {
-		err := remotes.Fetch(ctx, s.content, counted, desc)
+		err := s.unstalled(ctx, func(ctx context.Context, came func()) error {
+			return remotes.Fetch(ctx, s.content, counted(came), desc)
+		})
 		switch {
 		case errdefs.IsAlreadyExists(err):
 			if small {

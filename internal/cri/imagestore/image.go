@@ -25,7 +25,7 @@ type Image struct {
 	Spec     imgspec.Image // its config
 	Target   digest.Digest // of the manifest or index its first name points to
 	ChainID  string        // name of the snapshot of its top layer; empty: it has no layers
-	Pinned   bool          // not removed unless asked for by name with force
+	Pinned   bool          // Prune and Collect leave it; Remove doesn't
 	Created  time.Time     // since when it is here
 	LastUsed time.Time     // when a snapshot was last made of it; zero: not since Open
 }
@@ -160,10 +160,29 @@ func (s *Store) unpacked(ctx context.Context, f *facts) (bool, error) {
 		return true, nil
 	}
 	_, err := s.snapshotter.Stat(ctx, f.chainID)
-	if errdefs.IsNotFound(err) {
-		return false, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		delete(s.stacked, f.chainID)
+		if errdefs.IsNotFound(err) {
+			err = nil
+		}
+		return false, err
 	}
-	return err == nil, err
+	s.stacked[f.chainID] = true
+	return true, nil
+}
+
+// wasUnpacked is unpacked for an image that has a record: as long as it has
+// one, its layers stay, so that having seen them once is enough.
+func (s *Store) wasUnpacked(ctx context.Context, f *facts) (bool, error) {
+	s.mu.Lock()
+	seen := s.stacked[f.chainID]
+	s.mu.Unlock()
+	if seen {
+		return true, nil
+	}
+	return s.unpacked(ctx, f)
 }
 
 // List gives all complete images, ordered by id. Records whose data is missing
@@ -195,7 +214,7 @@ func (s *Store) list(ctx context.Context) ([]Image, error) {
 		}
 		img, ok := byID[f.id]
 		if !ok {
-			if ok, err := s.unpacked(ctx, f); err != nil || !ok {
+			if ok, err := s.wasUnpacked(ctx, f); err != nil || !ok {
 				continue
 			}
 			img = &Image{
@@ -209,6 +228,7 @@ func (s *Store) list(ctx context.Context) ([]Image, error) {
 			img.Tags = append(img.Tags, r.Name)
 		case repoDigestName:
 			img.Digests = append(img.Digests, r.Name)
+		case idName: // is no name for people
 		}
 		if r.CreatedAt.Before(img.Created) {
 			img.Created = r.CreatedAt

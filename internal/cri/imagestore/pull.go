@@ -182,10 +182,26 @@ func (s *Store) pull(ctx context.Context, named reference.Named, auth *runtimeap
 // resolve asks the registry which digest the reference means.
 func (s *Store) resolve(ctx context.Context, r remotes.Resolver, named reference.Named) (name string, target imgspec.Descriptor, err error) {
 	err = s.retry(ctx, func() error {
-		name, target, err = r.Resolve(ctx, named.String())
-		return err
+		return s.unstalled(ctx, func(ctx context.Context, _ func()) error {
+			name, target, err = r.Resolve(ctx, named.String())
+			return err
+		})
 	})
 	return name, target, err
+}
+
+// unstalled ends a request, with ErrStalled, when it does not report that
+// something came for Config.StallTimeout.
+func (s *Store) unstalled(ctx context.Context, request func(ctx context.Context, came func()) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(s.cfg.StallTimeout, func() { cancel(ErrStalled) })
+	defer timer.Stop()
+	err := request(ctx, func() { timer.Reset(s.cfg.StallTimeout) })
+	if err != nil && errors.Is(context.Cause(ctx), ErrStalled) {
+		return fmt.Errorf("%w for %v: %v", ErrStalled, s.cfg.StallTimeout, err)
+	}
+	return err
 }
 
 // retry calls try up to four times, as long as its error is a passing one.

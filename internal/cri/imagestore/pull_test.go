@@ -3,12 +3,16 @@ package imagestore
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -16,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/opencontainers/go-digest"
+	"go.uber.org/goleak"
 
 	"github.com/berth-run/berth/internal/testutil/images"
 )
@@ -175,7 +180,7 @@ func TestDamagedStoredBlobsAreFetchedAgain(t *testing.T) {
 				if err := os.WriteFile(blob, raw, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				s.described = map[digest.Digest]*facts{}
+				s.described, s.stacked = map[digest.Digest]*facts{}, map[string]bool{}
 				if err := s.snapshotter.Remove(s.context(t.Context()), img.ChainID); err != nil {
 					t.Fatal(err)
 				}
@@ -334,5 +339,114 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	}
 	if got := leftovers(t, s); got["layers"] != 0 {
 		t.Errorf("left: %v", got)
+	}
+}
+
+func TestStalledRegistryIsAskedAgain(t *testing.T) {
+	registry := images.NewRegistry(t, images.RegistryOptions{})
+	layer := big(t, 10, 400_000)
+	built := images.Image(t, layer)
+	ref := registry.Push("app:v1", built)
+	manifest, _ := built.Digest()
+	registry.Misbehave(images.Fault{Kind: images.Stall, Target: "blobs", Reference: layerDigest(t, layer), Times: 1})
+	registry.Misbehave(images.Fault{Kind: images.Stall, Target: "manifests", Reference: manifest.String(), Times: 1})
+	s := open(t, func(c *Config) { c.StallTimeout = 300 * time.Millisecond })
+	pull(t, s, ref)
+
+	registry.Misbehave(images.Fault{Kind: images.Stall, Target: "manifests", Reference: manifest.String()})
+	stuck := open(t, func(c *Config) { c.StallTimeout = 20 * time.Millisecond })
+	if _, err := stuck.Pull(t.Context(), ref, nil, nil); !errors.Is(err, ErrStalled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Pulls, snapshots and failures leave no goroutine, file or mount behind when
+// the store is closed.
+func TestNothingLeaks(t *testing.T) {
+	registry := images.NewRegistry(t, images.RegistryOptions{})
+	layer := big(t, 11, 300_000)
+	good := registry.Push("good:v1", images.Image(t, layer))
+	bad := big(t, 12, 300_000)
+	broken := registry.Push("broken:v1", images.Image(t, layer, bad))
+	registry.Misbehave(images.Fault{Kind: images.Truncate, Target: "blobs", Reference: layerDigest(t, bad)})
+	round := func() {
+		s, err := Open(Config{Root: t.TempDir(), RetryDelay: time.Millisecond, Registries: RegistryConfig{DockerConfigDir: "-"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		img := pull(t, s, good)
+		contentOf(t, s, img)
+		if _, err := s.Pull(t.Context(), broken, nil, nil); err == nil {
+			t.Error("a broken image was pulled")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		_, _ = s.Pull(ctx, broken, nil, nil)
+		cancel()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: mounts overlayfs")
+	}
+	round() // what is started once in a process
+	before := goleak.IgnoreCurrent()
+	files, mounts := openFiles(t), mountCount(t)
+	for range 3 {
+		round()
+	}
+	registry.DropConnections()
+	if err := goleak.Find(before); err != nil {
+		t.Error(err)
+	}
+	runtime.GC() // closes what containerd's probe for fs-verity leaves to the collector
+	runtime.GC()
+	if got := mountCount(t); got != mounts {
+		t.Errorf("%d mounts, before %d", got, mounts)
+	}
+	for try := 0; openFiles(t) > files; try++ {
+		if try == 1000 {
+			t.Fatalf("%d open files, before %d", openFiles(t), files)
+		}
+		time.Sleep(time.Millisecond) // finalizers run on their own
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func mountCount(t *testing.T) int {
+	t.Helper()
+	raw, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(raw), "\n")
+}
+
+func BenchmarkGet(b *testing.B) {
+	s, err := Open(Config{Root: b.TempDir(), Snapshotter: nativeName})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	for i := range 50 {
+		_, err := s.Put(b.Context(), PutRequest{Name: fmt.Sprintf("image%d", i), Layer: func(w io.Writer) error {
+			return writeDemoLayer(w, strings.NewReader(fmt.Sprintf("%04d", i)), 4)
+		}})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		if _, err := s.Get(b.Context(), "image7"); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

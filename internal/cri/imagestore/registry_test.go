@@ -93,7 +93,20 @@ func hosts(t *testing.T, registry, text string) string {
 	return dir
 }
 
-func TestMirrorIsAskedFirstAndGetsNoCredentials(t *testing.T) {
+func TestMirrorGetsNoCredentialsOfTheRegistry(t *testing.T) {
+	mirror := images.NewRegistry(t, images.RegistryOptions{Auth: images.BasicAuth, User: "ann", Password: "s3cret"})
+	mirror.Push("team/app:v1", images.Image(t, images.Layer(t, images.Text(map[string]string{"a": "1"}))))
+	s := open(t, func(c *Config) {
+		c.Registries.HostsDir = hosts(t, "registry.example.com", fmt.Sprintf(
+			"server = %q\n[host.%q]\ncapabilities = [\"pull\", \"resolve\"]\n", "http://127.0.0.1:1", "http://"+mirror.Host))
+	})
+	_, err := s.Pull(t.Context(), "registry.example.com/team/app:v1", &runtimeapi.AuthConfig{Username: "ann", Password: "s3cret"}, nil)
+	if err == nil {
+		t.Error("the mirror was shown the credentials")
+	}
+}
+
+func TestMirrorIsAskedFirst(t *testing.T) {
 	mirror := images.NewRegistry(t, images.RegistryOptions{})
 	built := images.Image(t, images.Layer(t, images.Text(map[string]string{"a": "1"})))
 	mirror.Push("team/app:v1", built)

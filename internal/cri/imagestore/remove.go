@@ -65,6 +65,7 @@ func (s *Store) removeAll(ctx context.Context, id string) error {
 	for target, f := range s.described {
 		if f.id.String() == id {
 			delete(s.described, target)
+			delete(s.stacked, f.chainID)
 		}
 	}
 	delete(s.lastUsed, id)

@@ -53,7 +53,7 @@ func (s *Store) View(ctx context.Context, key string, img Image, o SnapshotOptio
 
 type snapshotMaker func(ctx context.Context, key, parent string, opts ...snapshots.Opt) ([]mount.Mount, error)
 
-func (s *Store) snapshot(ctx context.Context, key string, img Image, o SnapshotOptions, make snapshotMaker) ([]mount.Mount, error) {
+func (s *Store) snapshot(ctx context.Context, key string, img Image, o SnapshotOptions, create snapshotMaker) ([]mount.Mount, error) {
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (s *Store) snapshot(ctx context.Context, key string, img Image, o SnapshotO
 		labels[snapshots.LabelSnapshotUIDMapping] = formatIDMap(o.UIDMap)
 		labels[snapshots.LabelSnapshotGIDMapping] = formatIDMap(o.GIDMap)
 	}
-	mounts, err := make(ctx, keyPrefix+key, img.ChainID, snapshots.WithLabels(labels))
+	mounts, err := create(ctx, keyPrefix+key, img.ChainID, snapshots.WithLabels(labels))
 	if errdefs.IsAlreadyExists(err) {
 		mounts, err = s.existing(ctx, key, img)
 	}

@@ -47,6 +47,9 @@ type Config struct {
 	// RetryDelay is the wait before a broken fetch is tried again; it doubles
 	// with each try. Default 250 ms.
 	RetryDelay time.Duration
+	// StallTimeout is how long a registry may send nothing before the request
+	// is given up and tried again. Default 1 min.
+	StallTimeout time.Duration
 }
 
 func (c *Config) validate() error {
@@ -65,6 +68,9 @@ func (c *Config) validate() error {
 	}
 	if c.RetryDelay == 0 {
 		c.RetryDelay = 250 * time.Millisecond
+	}
+	if c.StallTimeout == 0 {
+		c.StallTimeout = time.Minute
 	}
 	switch c.Snapshotter {
 	case "", overlayName, nativeName:
@@ -110,6 +116,7 @@ type Store struct {
 	closing   bool                     // guarded by mu; no pull starts any more
 	flights   map[string]*flight       // guarded by mu; pulls under way
 	described map[digest.Digest]*facts // guarded by mu; what manifests say, which never changes
+	stacked   map[string]bool          // guarded by mu; chain ids seen unpacked, of images not removed since
 	lastUsed  map[string]time.Time     // guarded by mu; by image id
 }
 
@@ -134,6 +141,7 @@ func Open(cfg Config) (*Store, error) {
 		garbage:   make(chan struct{}, 1),
 		flights:   map[string]*flight{},
 		described: map[digest.Digest]*facts{},
+		stacked:   map[string]bool{},
 		lastUsed:  map[string]time.Time{},
 	}
 	if err := s.openParts(); err != nil {

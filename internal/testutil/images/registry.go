@@ -92,6 +92,9 @@ func NewRegistry(t testing.TB, o RegistryOptions) *Registry {
 	return r
 }
 
+// DropConnections cuts all connections of clients.
+func (r *Registry) DropConnections() { r.server.CloseClientConnections() }
+
 // Push stores an image under repository:tag and gives its full reference.
 func (r *Registry) Push(repoTag string, img v1.Image) string {
 	r.t.Helper()
@@ -221,9 +224,9 @@ func (r *Registry) authorized(req *http.Request) bool {
 		return r.passwordFits(req)
 	case BearerAuth:
 		return req.Header.Get("Authorization") == "Bearer "+token
-	default:
-		return true
+	case NoAuth:
 	}
+	return true
 }
 
 func (r *Registry) passwordFits(req *http.Request) bool {
