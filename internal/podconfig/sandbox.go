@@ -2,6 +2,7 @@ package podconfig
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"strings"
 
@@ -38,7 +39,7 @@ func Sandbox(pod *corev1.Pod, f Facts) (*runtimeapi.PodSandboxConfig, error) {
 		DnsConfig:    dns,
 		PortMappings: portMappings(pod),
 		Labels:       sandboxLabels(pod),
-		Annotations:  pod.Annotations,
+		Annotations:  maps.Clone(pod.Annotations), // the caller may add its own
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
 			CgroupParent:    f.CgroupParent,
 			SecurityContext: security,

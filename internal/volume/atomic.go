@@ -100,8 +100,11 @@ func newVersion(dir string, files Payload, group *int64) (name string, err error
 		return "", fmt.Errorf("cannot make new version: %w", err)
 	}
 	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.RemoveAll(version))
+		if err == nil {
+			return
+		}
+		if removeErr := os.RemoveAll(version); removeErr != nil {
+			err = problems{err, removeErr}
 		}
 	}()
 	if err := own(version, 0o755, nil, group, true); err != nil {

@@ -353,6 +353,7 @@ func TestErrorsNameVolumePodObjectAndKey(t *testing.T) {
 		"a missing device":           {"volumes: [{name: v, hostPath: {path: /dev/nope, type: CharDevice}}]", sources{}, "must be a character device"},
 		"a path with dots":           {"volumes: [{name: v, hostPath: {path: /a/../b}}]", sources{}, "contains '..'"},
 		"huge pages not requested":   {"volumes: [{name: v, emptyDir: {medium: HugePages-2Mi}}]", sources{}, "request them"},
+		"a name that is a path":      {"volumes: [{name: ../../../x}]", sources{}, `volume "../../../x": its name is no plain name`},
 		"an unknown medium":          {"volumes: [{name: v, emptyDir: {medium: Tape}}]", sources{}, `emptyDir.medium "Tape" is unknown`},
 	}
 	for name, tt := range tests {

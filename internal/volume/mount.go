@@ -99,6 +99,9 @@ func isMount(path string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("cannot look at %s: %w", path, err)
 	}
+	if st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+		return false, fmt.Errorf("cannot tell whether %s is a mount: the kernel does not say; Linux 5.8 or newer is needed", path)
+	}
 	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
 }
 

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"reflect"
@@ -92,6 +93,9 @@ func Plan(pod *corev1.Pod, found []Found, allocatable corev1.ResourceList) (Step
 }
 
 func plan(pod *corev1.Pod, v *corev1.Volume, allocatable corev1.ResourceList) (Step, error) {
+	if !plainName(v.Name) {
+		return Step{}, errors.New("its name is no plain name of a folder; use lower case letters, digits and '-'")
+	}
 	step := Step{Name: v.Name, Mode: 0o777, Source: v.VolumeSource}
 	switch {
 	case v.HostPath != nil:
@@ -128,6 +132,12 @@ func plan(pod *corev1.Pod, v *corev1.Volume, allocatable corev1.ResourceList) (S
 		step.Nested = nested(pod, v.Name)
 	}
 	return step, nil
+}
+
+// plainName says whether the name can be a folder's, beside those that this
+// package makes for itself. Validation lets no other name through.
+func plainName(name string) bool {
+	return name != "" && !strings.HasPrefix(name, ".") && !strings.ContainsAny(name, "/\x00")
 }
 
 // sourceName is the API's name of the source that is set.

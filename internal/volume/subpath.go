@@ -35,6 +35,9 @@ func (m *Manager) SubPath(ctx context.Context, uid types.UID, s SubPath) (string
 		return "", err
 	}
 	defer done()
+	if !plainName(s.Volume) || !plainName(s.Container) {
+		return "", fmt.Errorf("cannot prepare subPath of volume %q for container %q: no plain names", s.Volume, s.Container)
+	}
 	target := filepath.Join(m.subPaths(uid), s.Volume, s.Container, strconv.Itoa(s.Index))
 	if err := bindPart(s.HostPath, s.Path, target); err != nil {
 		return "", fmt.Errorf("cannot prepare subPath %q of volume %q for container %s: %w", s.Path, s.Volume, s.Container, err)
