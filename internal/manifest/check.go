@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kubernetes/pkg/api/pod"
 	"k8s.io/kubernetes/pkg/apis/core"
@@ -160,8 +159,9 @@ func (c *checker) metadata(o metav1.Object) {
 	if o.GetNamespace() == "" {
 		o.SetNamespace(metav1.NamespaceDefault)
 	}
-	if o.GetName() == "" && o.GetGenerateName() != "" && len(o.GetGenerateName()) < 240 {
-		o.SetName(o.GetGenerateName() + suffix(c.root))
+	if base := o.GetGenerateName(); o.GetName() == "" && base != "" {
+		const most = 63 - 5 // as Kubernetes: the whole name is a DNS label
+		o.SetName(base[:min(len(base), most)] + suffix(c.root))
 	}
 	if uid := string(o.GetUID()); uid != "" && !safeUID(uid) {
 		c.report(Problem{Field: "metadata.uid", Rule: RuleInvalid, Message: quoted(uid) + " is not a uid: it names folders, so it may hold only a–z, 0–9 and -", Hint: "remove it"})
@@ -197,9 +197,16 @@ func safeUID(uid string) bool {
 // suffix ends a generated name. It depends only on the manifest: the same
 // manifest is the same pod, also after a restart.
 func suffix(root *node) string {
+	const letters = "bcdfghjklmnpqrstvwxz2456789" // as Kubernetes: they spell no words
 	h := fnv.New32a()
 	hashNode(h, root)
-	return rand.SafeEncodeString(fmt.Sprintf("%05d", h.Sum32()%100000))
+	sum := h.Sum32()
+	var out [5]byte
+	for i := range out {
+		out[i] = letters[sum%uint32(len(letters))]
+		sum /= uint32(len(letters))
+	}
+	return string(out[:])
 }
 
 // status warns of a status that someone copied from a cluster.
@@ -220,9 +227,9 @@ func (c *checker) invalid(errs field.ErrorList) {
 			c.report(Problem{Line: 1, Rule: RuleInvalid})
 			continue
 		}
-		path := ourPath(e.Field)
+		path := indexed(c.root, ourPath(e.Field))
 		key := string(e.Type) + " " + path
-		if c.explained(path) || e.Type != field.ErrorTypeInvalid && seen[key] {
+		if c.explained(path) || c.made(path) || e.Type != field.ErrorTypeInvalid && seen[key] {
 			continue
 		}
 		seen[key] = true
@@ -259,6 +266,16 @@ func (c *checker) explained(path string) bool {
 	return false
 }
 
+// made reports whether a field has a value that was made from another one's, which
+// has the same problem: a request from its limit, a name from generateName.
+func (c *checker) made(path string) bool {
+	if find(c.root, path) != nil {
+		return false
+	}
+	limit := strings.Replace(path, ".resources.requests[", ".resources.limits[", 1)
+	return limit != path && find(c.root, limit) != nil || path == "metadata.name" && c.root.field("metadata") != nil && find(c.root, "metadata.generateName") != nil
+}
+
 var listIndex = regexp.MustCompile(`\[\d+\]`)
 
 // parentOf is path without its last element.
@@ -274,8 +291,8 @@ func (c *checker) upstreamWarning(text string) {
 	if !ok || strings.Contains(path, " ") {
 		path, message = "", text
 	}
-	if strings.Contains(path, ".resources.requests[") && find(c.root, path) == nil {
-		return // a default, copied from the limit, which has the warning too
+	if c.made(path) {
+		return
 	}
 	message, _, _ = strings.Cut(message, ", which may be dropped when using apply")
 	p := Problem{Field: path, Rule: RuleAdvice, Severity: Warning, Message: shorter(message)}

@@ -198,6 +198,9 @@ func TestGeneratedNameDependsOnContentOnly(t *testing.T) {
 	if len(first) != len("job-")+5 {
 		t.Errorf("the name is %s", first)
 	}
+	if long := name(strings.Replace(text, "job-", strings.Repeat("j", 100), 1)); len(long) != 63 {
+		t.Errorf("the long name is %s", long)
+	}
 }
 
 func TestOnlyObjectsWithoutErrorsAreInTheSet(t *testing.T) {

@@ -76,6 +76,29 @@ func stepKey(n *node, inner string) (next *node, line int, rest string) {
 	return next, line, rest
 }
 
+// indexed puts an index where upstream's validation left it out, as in
+// volumeMounts.subPath: that of the first item that has the field.
+func indexed(root *node, path string) string {
+	n, rest := root, path
+	for rest != "" && n != nil {
+		done := strings.TrimSuffix(path[:len(path)-len(rest)], ".")
+		if n.kind == listNode && rest[0] != '[' {
+			name := rest
+			if end := strings.IndexAny(rest, ".["); end >= 0 {
+				name = rest[:end]
+			}
+			for i, item := range n.items {
+				if item.field(name) != nil {
+					return fmt.Sprintf("%s[%d].%s", done, i, rest)
+				}
+			}
+			return path
+		}
+		n, _, rest = step(n, rest)
+	}
+	return path
+}
+
 // locateValue is locate, refined: when the field is a mapping and one of its
 // keys or values is the bad value, the line is that one's.
 func locateValue(root *node, path string, bad any) int {
