@@ -40,7 +40,7 @@ func (e *ClashError) Error() string {
 // returns its index. A bridge of ours that is there already keeps its ports.
 func (n *Network) ensureBridge(h *netlink.Handle) (index int, err error) {
 	link, err := h.LinkByName(n.cfg.Bridge)
-	if _, missing := err.(netlink.LinkNotFoundError); missing { //nolint:errorlint // netlink returns it unwrapped, and it has no Is
+	if err != nil && noSuchLink(err) {
 		link, err = n.createBridge(h)
 	}
 	if err != nil {

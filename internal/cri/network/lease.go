@@ -92,6 +92,8 @@ func (s *leaseStore) load() ([]Lease, error) {
 		switch {
 		case !l.releasing && !strings.HasSuffix(file, leaseSuffix):
 			// a replacement that was cut off before its rename
+		case len(b) == 0:
+			// a new one that was cut off before its write
 		case err != nil || file != s.path(l.ID, filepath.Ext(file)) || len(l.IPs) == 0 || l.Link == "":
 			s.log.Warn("network lease is unreadable, dropping it", "file", file, "err", err)
 		case l.Boot != s.boot:

@@ -297,7 +297,7 @@ func newOutside(t testing.TB) (s space, hostIP, hostIP6, ownIP, ownIP6 string) {
 	t.Cleanup(func() { _ = netlink.LinkDel(veth) })
 	for _, e := range ends {
 		e.in.do(t, func() error {
-			h, err := netlink.NewHandle()
+			h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 			if err != nil {
 				return err
 			}

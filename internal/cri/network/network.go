@@ -15,8 +15,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/berth-run/berth/internal/cri/network/ipam"
 )
 
 // ErrClosed is returned after Close.
@@ -138,96 +136,6 @@ func (n *Network) adopt() error {
 	return nil
 }
 
-// Up makes the bridge, the rules and the host ports of all known pods exist. It
-// may be repeated: it then repairs what others removed. Links of pods that
-// vanished are logged; Setup makes them anew.
-func (n *Network) Up(ctx context.Context) error { return n.bringUp(ctx, true) }
-
-func (n *Network) bringUp(ctx context.Context, again bool) error {
-	select {
-	case n.up <- struct{}{}:
-		defer func() { <-n.up }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if n.bridgeIndex() != 0 && !again {
-		return nil // another pod was faster
-	}
-	h, err := n.handle()
-	if err != nil {
-		return err
-	}
-	defer n.putHandle(h)
-	if n.mtu == 0 {
-		n.mtu = hostMTU(h)
-	}
-	index, err := n.ensureBridge(h)
-	if err != nil {
-		return err
-	}
-	if err := n.setSysctls(); err != nil {
-		return err
-	}
-	n.bridge.Store(int64(index))
-	n.replug(h)
-	if err := n.holdRules(n.writeTable); err != nil {
-		n.bridge.Store(0)
-		return err
-	}
-	if err := n.passFirewalls(); err != nil {
-		n.log.Warn("cannot make sure that other firewalls let pods through", "err", err)
-	}
-	n.startReaper()
-	return nil
-}
-
-// ensureUp is Up if it was not done yet.
-func (n *Network) ensureUp(ctx context.Context) error {
-	if n.bridgeIndex() != 0 {
-		return nil
-	}
-	return n.bringUp(ctx, false)
-}
-
-func (n *Network) bridgeIndex() int { return int(n.bridge.Load()) }
-
-// holdRules runs change while nobody else changes host ports.
-func (n *Network) holdRules(change func() error) error {
-	n.rules <- struct{}{}
-	defer func() { <-n.rules }()
-	return change()
-}
-
-// writeTable must be called by the holder of rules, for a table written from an
-// older list of pods must not replace a newer one.
-func (n *Network) writeTable() error {
-	var ts []target
-	for _, l := range n.List() {
-		ts = append(ts, targets(l.Ports, l.IPs)...)
-	}
-	return n.nft.replace(ts)
-}
-
-// replug connects links with the bridge again, for it may have been deleted and
-// made anew.
-func (n *Network) replug(h *netlink.Handle) {
-	for _, l := range n.List() {
-		link, err := h.LinkByName(l.Link)
-		switch {
-		case err != nil:
-			n.log.Warn("a pod has lost its network", "id", l.ID, "link", l.Link, "err", err)
-		case link.Attrs().Alias != l.ID:
-			n.log.Warn("the network of a pod was not set up to the end", "id", l.ID, "link", l.Link)
-		case link.Attrs().MasterIndex != n.bridgeIndex():
-			if err := errors.Join(h.LinkSetMasterByIndex(link, n.bridgeIndex()), h.LinkSetHairpin(link, true)); err != nil {
-				n.log.Warn("cannot connect a pod with the bridge again", "id", l.ID, "link", l.Link, "err", err)
-				continue
-			}
-			n.log.Info("connected a pod with the bridge again", "id", l.ID, "link", l.Link)
-		}
-	}
-}
-
 // Setup gives the pod its network and returns its addresses. Repeated, it
 // returns the same, and repairs what is missing; other ports than before replace
 // them.
@@ -259,7 +167,7 @@ func (n *Network) setup(ctx context.Context, req Request) (Result, error) {
 		return Result{}, err
 	}
 	defer func() { <-p.turn }()
-	if err := n.provide(ns, p, before); err != nil {
+	if err := n.provide(ctx, ns, p, before); err != nil {
 		n.giveUp(p, before)
 		return Result{}, err
 	}
@@ -267,7 +175,7 @@ func (n *Network) setup(ctx context.Context, req Request) (Result, error) {
 }
 
 // provide makes true what the pod's lease says.
-func (n *Network) provide(ns *namespace, p *pod, before Lease) error {
+func (n *Network) provide(ctx context.Context, ns *namespace, p *pod, before Lease) error {
 	h, err := n.handle()
 	if err != nil {
 		return err
@@ -293,7 +201,14 @@ func (n *Network) provide(ns *namespace, p *pod, before Lease) error {
 		return err
 	}
 	if !plugged {
-		if err := n.plug(h, ns, l); err != nil {
+		err := n.plug(h, ns, l)
+		if err != nil && !n.bridgeExists(h) {
+			n.log.Warn("the pods' bridge was deleted from outside, making it anew", "bridge", n.cfg.Bridge)
+			if err = n.Up(ctx); err == nil {
+				err = n.plug(h, ns, l)
+			}
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -325,147 +240,6 @@ func (n *Network) setHostPorts(was, want []target) error {
 	return nil
 }
 
-// claim takes the pod's turn and reserves addresses and ports for it. It waits
-// for an earlier call for the same id, and for the end of a Teardown. before is
-// the lease as it was; its ID is empty if there was none.
-func (n *Network) claim(ctx context.Context, req Request, inode uint64) (p *pod, before Lease, err error) {
-	for {
-		p, before, blocked, err := n.reserve(req, inode)
-		if err != nil || blocked == nil && before.ID == "" {
-			return p, before, err
-		}
-		turn := p.turn
-		if blocked != nil {
-			turn = nil // its turn is not what we wait for
-		}
-		select {
-		case <-ctx.Done():
-			return nil, Lease{}, ctx.Err()
-		case <-blocked:
-		case <-p.gone:
-		case turn <- struct{}{}:
-			before, blocked, err := n.renew(p, req, inode)
-			if err == nil && blocked == nil {
-				return p, before, nil
-			}
-			<-p.turn
-			if err != nil {
-				return nil, Lease{}, err
-			}
-			select {
-			case <-ctx.Done():
-				return nil, Lease{}, ctx.Err()
-			case <-blocked:
-			}
-		}
-	}
-}
-
-// reserve returns the pod, with its turn taken if it is new. If it must wait for
-// a pod that is being torn down it returns that one, and what to wait for.
-func (n *Network) reserve(req Request, inode uint64) (p *pod, before Lease, blocked <-chan struct{}, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.closed {
-		return nil, Lease{}, nil, ErrClosed
-	}
-	if p := n.pods[req.ID]; p != nil {
-		if p.lease.releasing {
-			blocked = p.gone
-		}
-		return p, p.lease, blocked, nil
-	}
-	if owner, err := n.portOwner(req.ID, req.Ports); owner != nil || err != nil {
-		return owner, Lease{}, waitFor(owner), err
-	}
-	l := Lease{ID: req.ID, NetNS: req.NetNS, Namespace: inode, Ports: slices.Clone(req.Ports), Link: n.freeLinkName(req.ID)}
-	for i, cidr := range n.cidrs {
-		ip, err := ipam.Next(ipam.State{Range: cidr, Last: n.last[i], Taken: func(a netip.Addr) bool { return n.taken[a] != "" }})
-		if err != nil {
-			return nil, Lease{}, nil, fmt.Errorf("%w: %d pods have one; remove pods or choose a larger range with --network-cidr", err, len(n.pods))
-		}
-		l.IPs = append(l.IPs, ip)
-	}
-	for i, ip := range l.IPs {
-		n.taken[ip], n.last[i] = req.ID, ip
-	}
-	p = newPod(l)
-	p.turn <- struct{}{}
-	n.pods[req.ID] = p
-	return p, Lease{}, nil, nil
-}
-
-// renew updates the lease of a pod whose turn the caller has. If blocked is not
-// nil nothing was done, and the caller must begin anew after it was closed.
-func (n *Network) renew(p *pod, req Request, inode uint64) (before Lease, blocked <-chan struct{}, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.closed {
-		return Lease{}, nil, ErrClosed
-	}
-	if p.lease.releasing {
-		return Lease{}, p.gone, nil
-	}
-	if owner, err := n.portOwner(req.ID, req.Ports); owner != nil || err != nil {
-		return Lease{}, waitFor(owner), err
-	}
-	before = p.lease
-	p.lease.NetNS, p.lease.Namespace, p.lease.Ports = req.NetNS, inode, slices.Clone(req.Ports)
-	return before, nil, nil
-}
-
-// portOwner looks for another pod that has one of the ports: an error if it
-// keeps them, the pod itself if it is being torn down. It must be called with mu
-// held.
-func (n *Network) portOwner(id string, ports []PortMapping) (*pod, error) {
-	if len(ports) == 0 {
-		return nil, nil
-	}
-	var dying *pod
-	for _, p := range n.pods {
-		if p.lease.ID == id {
-			continue
-		}
-		for _, have := range p.lease.Ports {
-			for _, want := range ports {
-				switch {
-				case !want.overlaps(have):
-				case p.lease.releasing:
-					dying = p
-				default:
-					return nil, &PortTakenError{Port: want, By: "pod " + p.lease.ID}
-				}
-			}
-		}
-	}
-	return dying, nil
-}
-
-func waitFor(dying *pod) <-chan struct{} {
-	if dying == nil {
-		return nil
-	}
-	return dying.portsGone
-}
-
-// freeLinkName must be called with mu held.
-func (n *Network) freeLinkName(id string) string {
-	for i := 0; ; i++ {
-		sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%d", n.cfg.StateDir, id, i))
-		name := linkPrefix + hex.EncodeToString(sum[:5])
-		free := true
-		for _, p := range n.pods {
-			free = free && p.lease.Link != name
-		}
-		if free {
-			return name
-		}
-	}
-}
-
-// linkPrefix starts the name of each pod's port of the bridge.
-const linkPrefix = "berth"
-
 func (n *Network) leaseOf(p *pod) Lease {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -483,44 +257,6 @@ func (n *Network) List() []Lease {
 		}
 	}
 	return ls
-}
-
-// Check reports whether bridge and rules are still there, and puts them back if
-// not: firewalls like to flush the rules of others when they are reloaded.
-func (n *Network) Check(ctx context.Context) error {
-	h, err := n.handle()
-	if err != nil {
-		return err
-	}
-	defer n.putHandle(h)
-	link, err := h.LinkByName(n.cfg.Bridge)
-	intact := err == nil && link.Attrs().Index == n.bridgeIndex()
-	table, err := n.nft.exists()
-	if err != nil {
-		return fmt.Errorf("cannot read nftables: %w", err)
-	}
-	forward, err := readSysctl("net/ipv4/ip_forward")
-	if err != nil {
-		return fmt.Errorf("cannot read whether packets are forwarded: %w", err)
-	}
-	if intact && table && forward == "1" {
-		return n.passFirewalls() // another may have come up since
-	}
-	if n.bridgeIndex() != 0 {
-		n.log.Warn("the pods' network was damaged from outside, repairing it", "bridge", intact, "rules", table, "forward", forward)
-	}
-	return n.Up(ctx)
-}
-
-// complete repeats a listing until nothing changed while the kernel gave it out,
-// or for long enough that what is missing is of no interest.
-func complete[T any](list func() ([]T, error)) (got []T, err error) {
-	for range 10 {
-		if got, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return got, err
-		}
-	}
-	return got, nil
 }
 
 // handle takes an idle socket or makes one.

@@ -10,15 +10,17 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/berth-run/berth/internal/cri/network/ipam"
 )
 
 func routeLoopbackTo(gw netip.Addr) error {
-	h, err := netlink.NewHandle()
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
 	}
@@ -157,6 +159,63 @@ func TestRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+func TestSetupAfterTheBridgeWasDeleted(t *testing.T) {
+	n := open(t, testConfig(t))
+	p := setup(t, n, "p")
+	p.serve(t, "p", "tcp", ":80")
+	br, err := netlink.LinkByName(n.cfg.Bridge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkDel(br); err != nil {
+		t.Fatal(err)
+	}
+	q := setup(t, n, "q")
+	q.mustAsk(t, "tcp", p.ip()+":80", "p")
+	host.mustAsk(t, "tcp", p.ip()+":80", "p")
+}
+
+// The kernel's table of neighbours is small and shared by all namespaces.
+func TestNobodyNeedsToAskForPods(t *testing.T) {
+	n := open(t, testConfig(t))
+	p := setup(t, n, "p")
+	p.serve(t, "p", "tcp", ":80")
+	host.mustAsk(t, "tcp", p.ip()+":80", "p")
+	neighbours := func(in space) (asked, told int) {
+		in.do(t, func() error {
+			h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+			if err != nil {
+				return err
+			}
+			defer h.Close()
+			list, err := h.NeighList(0, netlink.FAMILY_V4)
+			for _, e := range list {
+				switch {
+				case !n.cfg.CIDR.Contains(netip.AddrFrom4([4]byte(e.IP.To4()))):
+				case e.State == netlink.NUD_PERMANENT:
+					told++
+				default:
+					asked++
+				}
+			}
+			return err
+		})
+		return asked, told
+	}
+	for in, name := range map[space]string{host: "host", p.space: "pod"} {
+		if asked, told := neighbours(in); asked != 0 || told != 1 {
+			t.Errorf("%s: %d neighbours asked for, %d told of; want 0 and 1", name, asked, told)
+		}
+	}
+	if err := n.Teardown(t.Context(), "p"); err != nil {
+		t.Fatal(err)
+	}
+	n.Flush()
+	if _, told := neighbours(host); told != 0 {
+		t.Errorf("%d entries were left", told)
 	}
 }
 
@@ -593,7 +652,7 @@ func TestNotANamespace(t *testing.T) {
 	}
 }
 
-func BenchmarkSetupTeardown(b *testing.B) {
+func BenchmarkSetup(b *testing.B) {
 	for name, ports := range map[string][]PortMapping{"plain": nil, "hostport": {tcp(8060, 80)}, "udp": {udp(8060, 80)}} {
 		b.Run(name, func(b *testing.B) {
 			n := open(b, testConfig(b))
@@ -616,4 +675,49 @@ func BenchmarkSetupTeardown(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A hundred pods with a host port each, at once; the time is that of all.
+func BenchmarkHundredAtOnce(b *testing.B) {
+	const count = 100
+	n := open(b, testConfig(b))
+	if err := n.Up(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	all := func(f func(i int) error) {
+		var wg sync.WaitGroup
+		for i := range count {
+			wg.Go(func() {
+				if err := f(i); err != nil {
+					b.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	var up, down, flushed time.Duration
+	rounds := 0
+	for b.Loop() {
+		rounds++
+		b.StopTimer()
+		spaces := make([]space, count)
+		for i := range spaces {
+			spaces[i] = newSpace(b)
+		}
+		b.StartTimer()
+		start := time.Now()
+		all(func(i int) error {
+			_, err := n.Setup(b.Context(), Request{ID: spaces[i].path, NetNS: spaces[i].path, Ports: []PortMapping{tcp(uint16(10000+i), 80)}})
+			return err
+		})
+		up += time.Since(start)
+		start = time.Now()
+		all(func(i int) error { return n.Teardown(b.Context(), spaces[i].path) })
+		down += time.Since(start)
+		n.Flush()
+		flushed += time.Since(start)
+	}
+	b.ReportMetric(float64(up.Milliseconds())/float64(rounds), "ms-setup")
+	b.ReportMetric(float64(down.Milliseconds())/float64(rounds), "ms-teardown")
+	b.ReportMetric(float64(flushed.Milliseconds())/float64(rounds), "ms-until-gone")
 }

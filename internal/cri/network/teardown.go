@@ -181,8 +181,15 @@ func (n *Network) bury(dying []*pod) {
 		n.fail(marked, "cannot delete links of pods that are gone", err)
 		return
 	}
+	h, err := n.handle()
+	if err != nil {
+		n.fail(marked, "cannot delete links of pods that are gone", err)
+		return
+	}
+	defer n.putHandle(h)
 	for _, p := range marked {
 		l := n.leaseOf(p)
+		n.takeLeave(h, l.IPs)
 		if err := n.leases.forget(l.ID); err != nil {
 			n.fail([]*pod{p}, "cannot forget network leases of pods that are gone", err)
 			continue

@@ -40,6 +40,28 @@ func TestWhatLeavesTheRangeIsMasqueraded(t *testing.T) {
 // A host port works from everywhere: from the host over loopback and its other
 // addresses, from other machines, from neighbours, and from the pod itself.
 func TestHostPorts(t *testing.T) {
+	needRoot(t)
+	for name, value := range map[string]string{"bridged packets pass the rules": "1", "bridged packets pass by the rules": "0"} {
+		t.Run(name, func(t *testing.T) {
+			for _, sysctl := range []string{"net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"} {
+				before, err := readSysctl(sysctl)
+				if err != nil && value == "1" {
+					t.Skipf("needs the kernel's br_netfilter: %v", err)
+				}
+				if err != nil {
+					break // without it they pass by
+				}
+				if _, err := setSysctl(sysctl, value); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _, _ = setSysctl(sysctl, before) })
+			}
+			testHostPorts(t)
+		})
+	}
+}
+
+func testHostPorts(t *testing.T) {
 	cfg := testConfig(t)
 	cfg.CIDR6 = netip.MustParsePrefix("fd00:be::/64")
 	n := open(t, cfg)

@@ -3,6 +3,7 @@ package network
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 
@@ -79,6 +80,9 @@ func (n *Network) plug(h *netlink.Handle, ns *namespace, l Lease) error {
 	if err := n.configure(ns, l.IPs); err != nil {
 		return fmt.Errorf("cannot set up %s in %s: %w", podLink, ns.file.Name(), err)
 	}
+	if err := n.introduce(h, veth.Attrs().Index, l.IPs); err != nil {
+		return fmt.Errorf("cannot make the pod known to bridge %s: %w", n.cfg.Bridge, err)
+	}
 	// Last, for it says that all of the above was done.
 	if err := h.LinkSetAlias(veth, l.ID); err != nil {
 		return fmt.Errorf("cannot mark link %s as complete: %w", l.Link, err)
@@ -114,12 +118,48 @@ func (n *Network) configure(ns *namespace, ips []netip.Addr) error {
 		if err := h.AddrAdd(eth, newAddr(netip.PrefixFrom(ip, n.cidrs[i].Bits()))); err != nil {
 			return fmt.Errorf("cannot add address %s: %w", ip, err)
 		}
-		route := &netlink.Route{LinkIndex: eth.Attrs().Index, Gw: ipam.Gateway(n.cidrs[i]).AsSlice()}
-		if err := h.RouteAdd(route); err != nil {
+		gateway := ipam.Gateway(n.cidrs[i])
+		if err := h.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Gw: gateway.AsSlice()}); err != nil {
 			return fmt.Errorf("cannot add the default route: %w", err)
+		}
+		if err := h.NeighSet(neighbour(eth.Attrs().Index, gateway, hardwareAddr(ipam.Gateway(n.cfg.CIDR)))); err != nil {
+			return fmt.Errorf("cannot make the gateway known: %w", err)
 		}
 	}
 	return nil
+}
+
+// introduce tells the host and its bridge where the pod is, so that they need not
+// ask. All namespaces together may know about a thousand neighbours that they
+// found by asking, beyond which the kernel drops packets; entries made by hand do
+// not count.
+func (n *Network) introduce(h *netlink.Handle, port int, ips []netip.Addr) error {
+	mac := hardwareAddr(ips[0])
+	err := h.NeighSet(&netlink.Neigh{
+		LinkIndex: port, Family: unix.AF_BRIDGE, Flags: netlink.NTF_MASTER, State: netlink.NUD_NOARP, HardwareAddr: mac,
+	})
+	for _, ip := range ips {
+		err = errors.Join(err, h.NeighSet(neighbour(n.bridgeIndex(), ip, mac)))
+	}
+	return err
+}
+
+// takeLeave is the opposite of introduce; what the bridge knew of the port goes
+// with the port.
+func (n *Network) takeLeave(h *netlink.Handle, ips []netip.Addr) {
+	for _, ip := range ips {
+		if err := h.NeighDel(neighbour(n.bridgeIndex(), ip, hardwareAddr(ips[0]))); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) {
+			n.log.Debug("cannot forget the neighbour entry of a pod, it does no harm", "ip", ip, "err", err)
+		}
+	}
+}
+
+func neighbour(link int, ip netip.Addr, mac net.HardwareAddr) *netlink.Neigh {
+	family := unix.AF_INET6
+	if ip.Is4() {
+		family = unix.AF_INET
+	}
+	return &netlink.Neigh{LinkIndex: link, Family: family, State: netlink.NUD_PERMANENT, IP: ip.AsSlice(), HardwareAddr: mac}
 }
 
 // plugged reports whether the lease's link was set up to the end and is on the
