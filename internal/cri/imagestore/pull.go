@@ -241,6 +241,9 @@ func (s *Store) lease(ctx context.Context, purpose string) (_ context.Context, e
 		if err := s.leases.Delete(ctx, l); err != nil && !errdefs.IsNotFound(err) {
 			s.log.Warn("cannot end a lease", "lease", l.ID, "err", err)
 		}
+		if outcome != nil {
+			s.noteGarbage()
+		}
 		if full {
 			if _, err := s.db.GarbageCollect(ctx); err != nil {
 				s.log.Warn("cannot free what a failed pull left", "err", err)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/go-digest"
+	imgspec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/berth-run/berth/internal/testutil/images"
 )
@@ -277,4 +279,14 @@ func TestNormalize(t *testing.T) {
 	if !errors.Is(err, ErrInvalidReference) || !strings.Contains(err.Error(), `did you mean "busybox"`) {
 		t.Errorf("upper case: %v", err)
 	}
+}
+
+// layersOf makes descriptors: name, size, name, size …
+func layersOf(pairs ...any) (layers []imgspec.Descriptor) {
+	for i := 0; i < len(pairs); i += 2 {
+		layers = append(layers, imgspec.Descriptor{
+			MediaType: imgspec.MediaTypeImageLayer, Digest: digest.FromString(pairs[i].(string)), Size: int64(pairs[i+1].(int)),
+		})
+	}
+	return layers
 }
