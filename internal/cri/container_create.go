@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -98,7 +97,7 @@ type creation struct {
 	image     imagestore.Image
 
 	// What earlier steps hand to later ones.
-	rootfs  []mount.Mount
+	rootfs  rootfs
 	volumes []imageVolume
 }
 
@@ -133,7 +132,7 @@ func (s *Service) containerSteps(n *creation) []step {
 		{
 			name: "make the container's file system",
 			do: func(ctx context.Context) (err error) {
-				n.rootfs, err = s.cfg.Images.Prepare(ctx, c.id, n.image, snapshotOptions(n.sandbox))
+				n.rootfs.mounts, err = s.cfg.Images.Prepare(ctx, c.id, n.image, snapshotOptions(n.sandbox))
 				return err
 			},
 			undo: func(ctx context.Context) error { return s.cfg.Images.Release(ctx, c.id) },

@@ -12,6 +12,12 @@ import (
 
 // shimEvent takes in one event. It doesn't wait for anything slow.
 func (s *Service) shimEvent(ctx context.Context, e shim.Event) {
+	if e.Kind == shim.Replayed {
+		// A new connection, perhaps to a new shim: what it has forgotten it did
+		// not replay.
+		s.background.Go(func() { s.reobserveNow(ctx) })
+		return
+	}
 	if e.Kind != shim.ContainerExited || e.Exit == nil {
 		return // starts are known from the call, OOM kills from the exit
 	}

@@ -29,11 +29,12 @@ func (s *Service) volumesDir(id string) string { return filepath.Join(s.containe
 // mountRootfs mounts the root file system here only if the kernel alone can't:
 // id-mapped layers need containerd's help. Otherwise it is left to the shim.
 func (s *Service) mountRootfs(n *creation) error {
-	if needsMounting(n.rootfs) {
-		return mount.All(n.rootfs, s.rootfsDir(n.container.id))
+	if needsMounting(n.rootfs.mounts) {
+		n.rootfs.mountedAt = s.rootfsDir(n.container.id)
+		return mount.All(n.rootfs.mounts, n.rootfs.mountedAt)
 	}
 	return s.changeContainer(n.container, func(r *store.Container) {
-		for _, m := range n.rootfs {
+		for _, m := range n.rootfs.mounts {
 			r.Rootfs = append(r.Rootfs, store.Mount{Type: m.Type, Source: m.Source, Options: m.Options})
 		}
 	})

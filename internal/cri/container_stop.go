@@ -15,6 +15,9 @@ import (
 // that its processes hang in the kernel.
 const killPatience = 2 * time.Minute
 
+// askEvery is how often the shim is asked whether a killed container is gone.
+const askEvery = 2 * time.Second
+
 // StopContainer sends the container's stop signal, waits for timeoutSeconds, and
 // then kills all of its processes; with a timeout of 0 at once. It succeeds if
 // the container does not run. Several calls may be under way: the shortest
@@ -55,15 +58,27 @@ func (s *Service) stopContainer(ctx context.Context, c *container, timeout time.
 	if err := s.signal(ctx, c, syscall.SIGKILL, true); err != nil {
 		return err
 	}
+	return s.awaitGone(ctx, c)
+}
+
+// awaitGone waits for a killed container. The event of its end may be lost, so
+// now and then it asks.
+func (s *Service) awaitGone(ctx context.Context, c *container) error {
 	patience := time.NewTimer(killPatience)
 	defer patience.Stop()
-	select {
-	case <-c.exited:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("cannot stop container %s: it was killed but is not gone: %w", c.id, ctx.Err())
-	case <-patience.C:
-		return fmt.Errorf("cannot stop container %s: it was killed but is not gone after %s", c.id, killPatience)
+	ask := time.NewTicker(askEvery)
+	defer ask.Stop()
+	for {
+		select {
+		case <-c.exited:
+			return nil
+		case <-ask.C:
+			s.reobserveNow(ctx)
+		case <-ctx.Done():
+			return fmt.Errorf("cannot stop container %s: it was killed but is not gone: %w", c.id, ctx.Err())
+		case <-patience.C:
+			return fmt.Errorf("cannot stop container %s: it was killed but is not gone after %s", c.id, killPatience)
+		}
 	}
 }
 

@@ -241,6 +241,32 @@ func TestContainerTheShimHasLost(t *testing.T) {
 	}
 }
 
+// An event is lost; asking finds the end of the container.
+func TestLostEventIsMadeUpFor(t *testing.T) {
+	f := newFixture(t)
+	_, id := f.runOne(t)
+	f.shim.mu.Lock()
+	f.shim.containers[id].State, f.shim.containers[id].Exit = shim.Exited, &shim.Exit{Known: true, Code: 6, At: time.Now()}
+	f.shim.mu.Unlock()
+	if err := f.reobserve(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if st := f.statusOf(t, id); st.GetExitCode() != 6 {
+		t.Errorf("status %v", st)
+	}
+}
+
+// A new shim replays what it knows, which is nothing.
+func TestForgetfulShim(t *testing.T) {
+	f := newFixture(t)
+	_, id := f.runOne(t)
+	f.shim.Delete(t.Context(), id)
+	f.shimEvent(t.Context(), shim.Event{Kind: shim.Replayed})
+	if st := f.awaitExit(t, id); st.GetExitCode() != UnknownExitCode || st.GetReason() != ReasonUnknown {
+		t.Errorf("status %v", st)
+	}
+}
+
 // Each step of making a container is made to fail after it took effect.
 func TestFailedContainerLeavesNothing(t *testing.T) {
 	f := newFixture(t)

@@ -22,7 +22,7 @@ import (
 // resolveUser finds out who the container runs as, looking names and groups up
 // in the image's /etc/passwd and /etc/group. The security context goes before
 // the image's own user.
-func resolveUser(ctx context.Context, config *runtimeapi.ContainerConfig, imageUser string, rootfs []mount.Mount) (ocispec.User, error) {
+func resolveUser(ctx context.Context, config *runtimeapi.ContainerConfig, imageUser string, fs rootfs) (ocispec.User, error) {
 	sc := config.GetLinux().GetSecurityContext()
 	user, err := userString(sc)
 	if err != nil {
@@ -34,17 +34,19 @@ func resolveUser(ctx context.Context, config *runtimeapi.ContainerConfig, imageU
 	if user == "" {
 		user = "0"
 	}
-	spec := &specs.Spec{Process: &specs.Process{}, Linux: &specs.Linux{}, Root: &specs.Root{}}
-	files := rootfsClient{mounts: rootfs}
-	c := &containers.Container{Snapshotter: "rootfs", SnapshotKey: "rootfs"}
-	if err := oci.WithUser(user)(ctx, files, c, spec); err != nil {
+	spec := &specs.Spec{Process: &specs.Process{}, Linux: &specs.Linux{}, Root: &specs.Root{Path: fs.mountedAt}}
+	c := &containers.Container{}
+	if fs.mountedAt == "" {
+		c.Snapshotter, c.SnapshotKey = "rootfs", "rootfs" // of fs, whatever the names
+	}
+	if err := oci.WithUser(user)(ctx, fs, c, spec); err != nil {
 		return ocispec.User{}, fmt.Errorf("cannot find user %q in the image: %w", user, err)
 	}
 	u := &spec.Process.User
 	groups := slices.Clone(u.AdditionalGids)
 	if sc.GetSupplementalGroupsPolicy() == runtimeapi.SupplementalGroupsPolicy_Merge {
 		name, _, _ := strings.Cut(user, ":")
-		if err := oci.WithAdditionalGIDs(name)(ctx, files, c, spec); err != nil {
+		if err := oci.WithAdditionalGIDs(name)(ctx, fs, c, spec); err != nil {
 			return ocispec.User{}, fmt.Errorf("cannot find the groups of user %q in the image: %w", name, err)
 		}
 		groups = append(groups, u.AdditionalGids...)
@@ -73,13 +75,14 @@ func userString(sc *runtimeapi.LinuxContainerSecurityContext) (string, error) {
 	return user + ":" + strconv.FormatInt(gid.GetValue(), 10), nil
 }
 
-// rootfsClient shows containerd's helpers one root file system, which needs not
-// be mounted: they look into its layers.
-type rootfsClient struct {
+// rootfs shows containerd's helpers one root file system. It need not be
+// mounted: they look into its layers.
+type rootfs struct {
 	snapshots.Snapshotter // nil: only Mounts is asked for
 	mounts                []mount.Mount
+	mountedAt             string // if not empty, it is looked at there
 }
 
-func (r rootfsClient) SnapshotService(string) snapshots.Snapshotter { return r }
+func (r rootfs) SnapshotService(string) snapshots.Snapshotter { return r }
 
-func (r rootfsClient) Mounts(context.Context, string) ([]mount.Mount, error) { return r.mounts, nil }
+func (r rootfs) Mounts(context.Context, string) ([]mount.Mount, error) { return r.mounts, nil }

@@ -188,8 +188,15 @@ func inNamespaces(dir string, kinds []nsKind, f func() error) error {
 func onThrowawayThread(f func() error) error {
 	ended := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
-		ended <- f()
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// The main thread never ends and stands for the process in
+			// /proc/self. While it is held here, the work gets another.
+			defer runtime.UnlockOSThread()
+			ended <- onThrowawayThread(f)
+			return
+		}
+		ended <- f() // not unlocked: the thread ends with this goroutine
 	}()
 	return <-ended
 }

@@ -112,9 +112,8 @@ func (s *Service) namespacesOf(sb *sandbox) ocispec.Namespaces {
 		case nsUser, nsPID:
 		}
 	}
-	if uids, gids, ok := sb.userNamespace(); ok {
+	if _, _, ok := sb.userNamespace(); ok {
 		ns.User = s.pinPath(sb.id, nsUser)
-		ns.UIDs, ns.GIDs = ociMappings(uids), ociMappings(gids)
 	}
 	return ns
 }

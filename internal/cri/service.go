@@ -21,7 +21,9 @@ import (
 // Config says what a Service works with. Empty optional fields mean their
 // default.
 type Config struct {
-	Run     string  // folder for state that ends with the machine; required, absolute
+	// Run is the folder for state that ends with the machine; required, absolute.
+	// The root user of a user namespace must be able to pass through its parents.
+	Run     string
 	Shim    Shim    // required
 	Images  Images  // required
 	Network Network // required
@@ -137,6 +139,7 @@ func (s *Service) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.cfg.Shim.Events(ctx, func(e shim.Event) { s.shimEvent(ctx, e) }) })
 	g.Go(func() error { return s.stream.Run(ctx) })
+	g.Go(func() error { return s.keepObserving(ctx) })
 	err := g.Wait()
 	if errors.Is(err, context.Canceled) {
 		return nil

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"slices"
 
 	imgspec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -43,8 +42,7 @@ type User struct {
 // host's, except for PID.
 type Namespaces struct {
 	Network, IPC, UTS string
-	User              string // path of a user namespace; "": the host's
-	UIDs, GIDs        []specs.LinuxIDMapping
+	User              string // of a user namespace that has its mappings
 	PID               string // path to join; only looked at if PIDMode is JoinPID
 	PIDMode           PIDMode
 }
@@ -180,9 +178,5 @@ func setNamespaces(s *specs.Spec, in Input) error {
 		list = append(list, specs.LinuxNamespace{Type: specs.CgroupNamespace})
 	}
 	s.Linux.Namespaces = list
-	if ns.User != "" {
-		s.Linux.UIDMappings = slices.Clone(ns.UIDs)
-		s.Linux.GIDMappings = slices.Clone(ns.GIDs)
-	}
 	return nil
 }

@@ -1,0 +1,384 @@
+package cri
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	imgspec "github.com/opencontainers/image-spec/specs-go/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berth-run/berth/internal/cri/imagestore"
+	"github.com/berth-run/berth/internal/cri/network"
+	"github.com/berth-run/berth/internal/shim"
+)
+
+// realStack is a Service over the real shim, image store and network. All
+// integration tests share one, since building and starting it takes a while.
+type realStack struct {
+	*Service
+	once    sync.Once
+	err     error
+	dir     string
+	cgroup  string
+	shim    *shim.Client
+	images  *imagestore.Store
+	network *network.Network
+	stop    func() error
+}
+
+var stack realStack
+
+const insideImage = "berth.local/inside:1"
+
+// real gives the shared stack, or skips the test if this machine can't run it.
+func real(t testing.TB) *realStack {
+	t.Helper()
+	needsRoot(t)
+	if testing.Short() {
+		t.Skip("runs real containers")
+	}
+	stack.once.Do(func() { stack.err = stack.open(context.Background()) })
+	if stack.err != nil {
+		t.Fatal(stack.err)
+	}
+	return &stack
+}
+
+func (r *realStack) open(ctx context.Context) (err error) {
+	if r.dir, err = os.MkdirTemp("", "berth-cri-"); err != nil {
+		return err
+	}
+	if err := os.Chmod(r.dir, 0o711); err != nil { // user namespaces pass through
+		return err
+	}
+	r.cgroup = "/" + filepath.Base(r.dir)
+	for _, b := range []struct {
+		out, pkg, cgo string
+		args          []string
+	}{
+		{"berth-shim", "../../cmd/berth-shim", "1", []string{"-tags", "seccomp netgo osusergo", "-ldflags", "-extldflags -static -s -w"}},
+		{"inside", "./testdata/inside", "0", []string{"-ldflags", "-s -w"}},
+	} {
+		cmd := exec.Command("go", append(append([]string{"build", "-o", filepath.Join(r.dir, b.out)}, b.args...), b.pkg)...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("cannot build %s: %w\n%s", b.out, err, out)
+		}
+	}
+	if r.images, err = imagestore.Open(imagestore.Config{Root: filepath.Join(r.dir, "images")}); err != nil {
+		return err
+	}
+	if err := r.putImage(ctx); err != nil {
+		return err
+	}
+	return r.start(ctx)
+}
+
+// start opens everything but the images.
+func (r *realStack) start(ctx context.Context) (err error) {
+	r.shim, err = shim.Ensure(ctx, shim.EnsureConfig{
+		Binary: filepath.Join(r.dir, "berth-shim"), RunDir: filepath.Join(r.dir, "shim"), Cgroup: r.cgroup + "/shim",
+	})
+	if err != nil {
+		return err
+	}
+	r.network, err = network.New(network.Config{
+		StateDir: filepath.Join(r.dir, "network"), Bridge: "bcritest", CIDR: netip.MustParsePrefix("10.213.0.0/16"),
+	})
+	if err != nil {
+		return err
+	}
+	return r.serve(ctx)
+}
+
+// serve opens a Service on what is there.
+func (r *realStack) serve(ctx context.Context) (err error) {
+	r.Service, err = New(Config{
+		Run: filepath.Join(r.dir, "run"), Shim: r.shim, Images: r.images, Network: r.network,
+		ShimBinary: filepath.Join(r.dir, "berth-shim"), CgroupRoot: r.cgroup, ImagesDir: filepath.Join(r.dir, "images"),
+		LogMaxBytes: 1 << 20, LogMaxFiles: 2,
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.Recover(ctx); err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(running) }()
+	r.stop = func() error { cancel(); return <-ended }
+	return nil
+}
+
+// restart kills the agent, as far as that can be done within a process: the
+// Service, its network and its connection go, nothing is told.
+func (r *realStack) restart(t *testing.T) {
+	t.Helper()
+	if err := errors.Join(r.stop(), r.shim.Close(), r.network.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *realStack) close(ctx context.Context) error {
+	if r.dir == "" {
+		return nil
+	}
+	if r.Service == nil {
+		return os.RemoveAll(r.dir)
+	}
+	err := errors.Join(r.Cleanup(ctx), r.stop(), r.shim.Shutdown(ctx), r.shim.Close(), r.images.Close())
+	left, _ := filepath.Glob("/sys/fs/cgroup/*" + r.cgroup + "*")
+	for _, dir := range append(left, "/sys/fs/cgroup"+r.cgroup) {
+		for range 50 { // the shim may need a moment to be gone
+			os.Remove(dir + "/shim")
+			if os.Remove(dir); !exists(dir) {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if exists(dir) {
+			err = errors.Join(err, fmt.Errorf("cgroup %s is left", dir))
+		}
+	}
+	return errors.Join(err, os.RemoveAll(r.dir))
+}
+
+func exists(path string) bool { _, err := os.Stat(path); return err == nil }
+
+// putImage makes an image of the program inside, with users and groups.
+func (r *realStack) putImage(ctx context.Context) error {
+	program, err := os.ReadFile(filepath.Join(r.dir, "inside"))
+	if err != nil {
+		return err
+	}
+	img := imgspec.Image{Platform: imgspec.Platform{OS: "linux", Architecture: goArch()}}
+	img.Config = imgspec.ImageConfig{
+		Entrypoint: []string{"/inside"}, Cmd: []string{"report"},
+		Env: []string{"FROM_IMAGE=yes", "BOTH=image"}, WorkingDir: "/work/here", User: "app",
+	}
+	_, err = r.images.Put(ctx, imagestore.PutRequest{Name: insideImage, Config: img, Layer: func(w io.Writer) error {
+		tw := tar.NewWriter(w)
+		for _, f := range []struct {
+			name, content string
+			mode          int64
+			uid           int
+		}{
+			{"etc/", "", 0o755, 0},
+			{"etc/passwd", "root:x:0:0::/:/\napp:x:1000:1001::/:/\nother:x:2000:2000::/:/\n", 0o644, 0},
+			{"etc/group", "root:x:0:\napp:x:1001:\nextra:x:1500:app,other\n", 0o644, 0},
+			{"tmp/", "", 0o777, 0},
+			{"data/", "", 0o755, 1000},
+			{"data/model", "weights", 0o644, 1000},
+			{"not-executable", "#!", 0o644, 0},
+			{"inside", string(program), 0o755, 0},
+		} {
+			h := &tar.Header{Name: f.name, Mode: f.mode, Size: int64(len(f.content)), Uid: f.uid, Gid: f.uid, Typeflag: tar.TypeReg}
+			if strings.HasSuffix(f.name, "/") {
+				h.Typeflag = tar.TypeDir
+			}
+			if err := tw.WriteHeader(h); err != nil {
+				return err
+			}
+			if _, err := io.WriteString(tw, f.content); err != nil {
+				return err
+			}
+		}
+		return tw.Close()
+	}})
+	return err
+}
+
+// pod is a sandbox of a test; it goes with the test.
+type pod struct {
+	*realStack
+	t      testing.TB
+	id     string
+	config *runtimeapi.PodSandboxConfig
+	logs   string
+}
+
+func (r *realStack) pod(t testing.TB, alter ...func(*runtimeapi.PodSandboxConfig)) *pod {
+	t.Helper()
+	name := strings.ToLower(strings.NewReplacer("/", "-", " ", "-", ",", "", ":", "").Replace(t.Name()))
+	p := &pod{realStack: r, t: t, logs: t.TempDir(), config: &runtimeapi.PodSandboxConfig{
+		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "test", Uid: newID()},
+		Hostname:     "inside",
+		LogDirectory: "",
+		Linux: &runtimeapi.LinuxPodSandboxConfig{
+			CgroupParent: r.cgroup,
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
+				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
+			},
+		},
+	}}
+	p.config.LogDirectory = p.logs
+	for _, f := range alter {
+		f(p.config)
+	}
+	var err error
+	if p.id, err = r.RunPodSandbox(context.Background(), p.config, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.RemovePodSandbox(context.Background(), p.id); err != nil {
+			t.Errorf("cannot remove the sandbox: %v", err)
+		}
+	})
+	return p
+}
+
+// create makes a container that runs the program inside with args.
+func (p *pod) create(alter func(*runtimeapi.ContainerConfig), args ...string) string {
+	p.t.Helper()
+	c := &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "c" + newID()[:8]},
+		Image:    &runtimeapi.ImageSpec{Image: insideImage},
+		Args:     args,
+		Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+			NamespaceOptions: p.config.Linux.SecurityContext.NamespaceOptions,
+		}},
+	}
+	c.LogPath = c.Metadata.Name + ".log"
+	if alter != nil {
+		alter(c)
+	}
+	id, err := p.CreateContainer(context.Background(), p.id, c, p.config)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return id
+}
+
+func (p *pod) start(alter func(*runtimeapi.ContainerConfig), args ...string) string {
+	p.t.Helper()
+	id := p.create(alter, args...)
+	if err := p.StartContainer(context.Background(), id); err != nil {
+		p.t.Fatal(err)
+	}
+	return id
+}
+
+// status of a container.
+func (p *pod) status(id string) *runtimeapi.ContainerStatus {
+	p.t.Helper()
+	r, err := p.ContainerStatus(context.Background(), id, false)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return r.GetStatus()
+}
+
+// await waits for a container's end.
+func (p *pod) await(id string) *runtimeapi.ContainerStatus {
+	p.t.Helper()
+	c, err := p.container(id)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	select {
+	case <-c.exited:
+	case <-time.After(30 * time.Second):
+		list, err := p.shim.List(context.Background())
+		i := slices.IndexFunc(list, func(s shim.Status) bool { return s.ID == id })
+		if i >= 0 {
+			list = list[i : i+1]
+		}
+		p.t.Fatalf("container does not end; log: %s; in the shim: %+v (%v)", p.log(id), list, err)
+	}
+	return p.status(id)
+}
+
+// log gives what a container wrote, without the format's prefixes.
+func (p *pod) log(id string) string {
+	p.t.Helper()
+	raw, err := os.ReadFile(p.status(id).GetLogPath())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		p.t.Fatal(err)
+	}
+	var b strings.Builder
+	for line := range bytes.Lines(raw) {
+		parts := bytes.SplitN(line, []byte(" "), 4)
+		text := parts[len(parts)-1]
+		if len(parts) == 4 && string(parts[2]) == "P" {
+			text = bytes.TrimSuffix(text, []byte("\n"))
+		}
+		b.Write(text)
+	}
+	return b.String()
+}
+
+// awaitLog waits until a container has written text.
+func (p *pod) awaitLog(id, text string) {
+	p.t.Helper()
+	for range 3000 {
+		if strings.Contains(p.log(id), text) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	p.t.Fatalf("container did not write %q; log: %s; status %v", text, p.log(id), p.status(id))
+}
+
+// view is what the program inside reports.
+type view struct {
+	Status, Namespaces, Mounts               map[string]string
+	Args, Env, Processes, Devices, Addresses []string
+	Cwd, Hostname, OOMScore, Cgroup, UIDMap  string
+	PID                                      int
+}
+
+// report runs a container and gives what it sees.
+func (p *pod) report(alter func(*runtimeapi.ContainerConfig)) view {
+	p.t.Helper()
+	id := p.start(alter, "report")
+	if st := p.await(id); st.GetExitCode() != 0 {
+		p.t.Fatalf("status %v, log %s", st, p.log(id))
+	}
+	return p.parse(p.log(id))
+}
+
+func (p *pod) parse(text string) (v view) {
+	p.t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		p.t.Fatalf("%v in %q", err, text)
+	}
+	return v
+}
+
+// exec runs the program inside a running container.
+func (p *pod) exec(id string, args ...string) string {
+	p.t.Helper()
+	out, errOut, err := p.ExecSync(context.Background(), id, append([]string{"/inside"}, args...), 30*time.Second)
+	if err != nil {
+		p.t.Fatalf("%v: %s", err, errOut)
+	}
+	return string(out)
+}
+
+func (v view) env(key string) string {
+	i := slices.IndexFunc(v.Env, func(kv string) bool { return strings.HasPrefix(kv, key+"=") })
+	if i < 0 {
+		return ""
+	}
+	return strings.TrimPrefix(v.Env[i], key+"=")
+}
