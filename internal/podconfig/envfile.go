@@ -12,8 +12,11 @@ import (
 // so that all shells agree on what a file means.
 func envFileValue(content []byte, key string) (string, error) {
 	lines := strings.Split(string(content), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSuffix(lines[i], "\r")
+	}
 	for i := 0; i < len(lines); i++ {
-		line := strings.TrimLeft(strings.TrimSuffix(lines[i], "\r"), " \t")
+		line := strings.TrimLeft(lines[i], " \t")
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
@@ -42,7 +45,7 @@ func envFileValue(content []byte, key string) (string, error) {
 			text, after, closed := strings.Cut(rest, "'")
 			value.WriteString(text)
 			if closed {
-				after = strings.TrimLeft(strings.TrimSuffix(after, "\r"), " \t")
+				after = strings.TrimLeft(after, " \t")
 				if after != "" && !strings.HasPrefix(after, "#") {
 					return "", fmt.Errorf("line %d has something after the closing quote; write NAME='value'", i+1)
 				}

@@ -1,7 +1,6 @@
 package podconfig
 
 import (
-	"math"
 	"strconv"
 	"strings"
 
@@ -17,13 +16,6 @@ const (
 	maxShares        = 262144
 	quotaPeriodMicro = 100000
 	minQuotaMicro    = 1000
-)
-
-// throttleFactor is where between request and limit the kernel begins to slow a
-// container that uses much memory (KEP-2570); pageBytes is what it rounds to.
-const (
-	throttleFactor = 0.9
-	pageBytes      = 4096
 )
 
 // linuxResources are the cgroup settings of one container, and its OOM score.
@@ -46,7 +38,7 @@ func linuxResources(pod *corev1.Pod, c *corev1.Container, f Facts) *runtimeapi.L
 	r.OomScoreAdj = oomScoreAdj(pod, c, f.MemoryBytes)
 	r.HugepageLimits = hugePages(pod, c, f.HugePageSizes)
 	if f.CgroupV2 {
-		r.Unified = unified(pod, c, f)
+		r.Unified = unified(f)
 	} else if f.SwapAccounting {
 		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // no swap on top of memory
 	}
@@ -76,8 +68,10 @@ func quota(milliCPU int64) int64 {
 	return max(milliCPU*quotaPeriodMicro/1000, minQuotaMicro)
 }
 
-// unified are settings that exist on cgroup v2 only.
-func unified(pod *corev1.Pod, c *corev1.Container, f Facts) map[string]string {
+// unified are settings that exist on cgroup v2 only. The kubelet would also slow
+// containers down near their limit (memory.high), but only with a factor that it
+// has no default for.
+func unified(f Facts) map[string]string {
 	u := map[string]string{
 		"memory.oom.group": "1", // one process out of memory ends the container
 		"memory.min":       "0",
@@ -85,20 +79,6 @@ func unified(pod *corev1.Pod, c *corev1.Container, f Facts) map[string]string {
 	}
 	if f.SwapAccounting {
 		u["memory.swap.max"] = "0"
-	}
-	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
-	podLimits := resourcehelper.IsPodLevelResourcesSet(pod) && !pod.Spec.Resources.Limits.Memory().IsZero()
-	if (request == limit && request != 0) || (limit == 0 && podLimits) {
-		return u
-	}
-	if limit == 0 {
-		limit = f.Allocatable.Memory().Value()
-	}
-	if limit > 0 {
-		high := int64(math.Floor(float64(request)+(float64(limit)-float64(request))*throttleFactor)/pageBytes) * pageBytes
-		if high > request {
-			u["memory.high"] = strconv.FormatInt(high, 10)
-		}
 	}
 	return u
 }

@@ -49,38 +49,24 @@ func TestResourcesOfContainers(t *testing.T) {
 	}
 }
 
-func TestUnifiedHierarchy(t *testing.T) {
-	base := func(more ...string) map[string]string {
-		u := map[string]string{"memory.oom.group": "1", "memory.min": "0", "memory.low": "0", "memory.swap.max": "0"}
-		for i := 0; i < len(more); i += 2 {
-			u[more[i]] = more[i+1]
-		}
-		return u
+func TestSwapIsOffOnBothHierarchies(t *testing.T) {
+	pod := spec(t, "containers: [{name: app, resources: {limits: {memory: 1Mi}}}]")
+	f := facts().Facts
+	f.CgroupV2, f.SwapAccounting = true, true
+	r := linuxResources(pod, &pod.Spec.Containers[0], f)
+	want := map[string]string{"memory.oom.group": "1", "memory.min": "0", "memory.low": "0", "memory.swap.max": "0"}
+	if diff := cmp.Diff(want, r.Unified); diff != "" || r.MemorySwapLimitInBytes != 0 {
+		t.Errorf("v2: swap %d (-want +got):\n%s", r.MemorySwapLimitInBytes, diff)
 	}
-	tests := map[string]struct {
-		spec string
-		want map[string]string
-	}{
-		"between request and limit": {"containers: [{name: app, resources: {requests: {memory: 100Mi}, limits: {memory: 200Mi}}}]", base("memory.high", "199229440")},
-		"request and limit alike":   {"containers: [{name: app, resources: {requests: {memory: 100Mi}, limits: {memory: 100Mi}}}]", base()},
-		"no limit but the node's":   {"containers: [{name: app}]", base("memory.high", "6764572672")},
-		"no limit but the pod's":    {"resources: {limits: {memory: 1Gi}}\ncontainers: [{name: app}]", base()},
+	f.CgroupV2 = false
+	r = linuxResources(pod, &pod.Spec.Containers[0], f)
+	if len(r.Unified) > 0 || r.MemorySwapLimitInBytes != 1<<20 {
+		t.Errorf("v1: %v", r)
 	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			f := facts().Facts
-			f.CgroupV2, f.SwapAccounting = true, true
-			pod := spec(t, tt.spec)
-			r := linuxResources(pod, &pod.Spec.Containers[0], f)
-			if diff := cmp.Diff(tt.want, r.Unified); diff != "" || r.MemorySwapLimitInBytes != 0 {
-				t.Errorf("swap %d (-want +got):\n%s", r.MemorySwapLimitInBytes, diff)
-			}
-			f.CgroupV2 = false
-			r = linuxResources(pod, &pod.Spec.Containers[0], f)
-			if len(r.Unified) > 0 || r.MemorySwapLimitInBytes != r.MemoryLimitInBytes {
-				t.Errorf("on v1: %v", r)
-			}
-		})
+	f.SwapAccounting = false
+	r = linuxResources(pod, &pod.Spec.Containers[0], f)
+	if r.MemorySwapLimitInBytes != 0 {
+		t.Errorf("v1 without accounting: %v", r)
 	}
 }
 

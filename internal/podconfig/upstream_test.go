@@ -1,12 +1,18 @@
 package podconfig
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	upstreamqos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 	upstreamoom "k8s.io/kubernetes/pkg/kubelet/qos"
+	upstreamenv "k8s.io/kubernetes/pkg/kubelet/util/env"
+	upstreamsecurity "k8s.io/kubernetes/pkg/securitycontext"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 )
@@ -68,4 +74,36 @@ func TestClassesAndScoresAreUpstreams(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Files of environment variables mean what they mean to the kubelet, however
+// odd they are.
+func TestEnvFilesAreReadAsUpstreamDoes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "env")
+	pieces := rapid.SampledFrom([]string{"K", "K='", "='", "'", "'\n", "=", " ", "\t", "\n", "\r\n", "#", "a", "A='b'\n", "K='v'", "\r"})
+	rapid.Check(t, func(t *rapid.T) {
+		content := strings.Join(rapid.SliceOfN(pieces, 0, 12).Draw(t, "content"), "")
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := envFileValue([]byte(content), "K")
+		want, wantErr := upstreamenv.ParseEnv(file, "K")
+		if got != want || (err == nil) != (wantErr == nil) {
+			t.Fatalf("%q: %q, %v; upstream %q, %v", content, got, err, want, wantErr)
+		}
+	})
+}
+
+// What containers may not see is what the kubelet hides, but for files of the
+// machine's own CPUs, which are facts.
+func TestHiddenPathsAreUpstreams(t *testing.T) {
+	hidden := slices.DeleteFunc(slices.Clone(upstreamsecurity.ConvertToRuntimeMaskedPaths(nil)), func(path string) bool {
+		return strings.HasPrefix(path, "/sys/devices/system/cpu/")
+	})
+	if !slices.Equal(maskedPaths, hidden) {
+		t.Errorf("masked %q, upstream %q", maskedPaths, hidden)
+	}
+	if want := upstreamsecurity.ConvertToRuntimeReadonlyPaths(nil); !slices.Equal(readonlyPaths, want) {
+		t.Errorf("read-only %q, upstream %q", readonlyPaths, want)
+	}
 }
