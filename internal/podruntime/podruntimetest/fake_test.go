@@ -16,7 +16,7 @@ import (
 func TestFakeKeepsTheContract(t *testing.T) {
 	Run(t, func(t *testing.T) Target {
 		fake := NewFake(fault.NewInjector(time.Now(), nil))
-		if strings.Contains(t.Name(), "stubborn") {
+		if strings.Contains(t.Name(), "stubborn") || strings.Contains(t.Name(), "shortened") {
 			fake.Linger = time.Hour
 		}
 		fake.Behave = func(pod *corev1.Pod, _ string, _ int) (time.Duration, int32) {

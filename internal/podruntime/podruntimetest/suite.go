@@ -52,7 +52,7 @@ func Run(t *testing.T, start func(t *testing.T) Target) {
 		{"every action can be repeated", nil, (*bench).repeats},
 		{"an end is told, with its code", nil, (*bench).tellsEnd},
 		{"a stubborn container is killed in time", nil, (*bench).kills},
-		{"a shorter grace period sends no second signal", []Ability{Programs}, (*bench).shortens},
+		{"a grace period is shortened", nil, (*bench).shortens},
 		{"a cancelled action ends, and is seen", nil, (*bench).cancels},
 		{"a command that is not there", []Ability{Programs}, (*bench).cannotRun},
 		{"an image that must not be pulled", []Ability{Programs}, (*bench).neverPulls},
@@ -226,6 +226,10 @@ func (b *bench) up(pod *corev1.Pod) (lifecycle.Sandbox, lifecycle.Container) {
 	return s, b.container(pod, id)
 }
 
+// settle gives a program time to ask for signals: process 1 of a container does
+// not get those it does not ask for.
+func (b *bench) settle() { time.Sleep(500 * time.Millisecond) }
+
 func (b *bench) container(pod *corev1.Pod, id string) lifecycle.Container {
 	b.t.Helper()
 	o := b.observe(pod)
@@ -285,6 +289,7 @@ func (b *bench) repeats() {
 	if n := len(b.observe(pod).Containers); n != 1 {
 		b.t.Fatalf("%d containers", n)
 	}
+	b.settle()
 	for _, a := range []lifecycle.Action{
 		{Kind: lifecycle.StopContainer, Container: "app", ContainerID: first.ContainerID, Until: time.Now().Add(patience)},
 		{Kind: lifecycle.RemoveContainer, Container: "app", ContainerID: first.ContainerID},
@@ -309,7 +314,7 @@ func (b *bench) tellsEnd() {
 func (b *bench) kills() {
 	pod := b.pod("ignore-term")
 	_, c := b.up(pod)
-	time.Sleep(500 * time.Millisecond) // let it set its handler
+	b.settle()
 	until := time.Now().Add(1500 * time.Millisecond)
 	b.must(pod, lifecycle.Action{Kind: lifecycle.StopContainer, Container: "app", ContainerID: c.ID, Until: until})
 	if now := time.Now(); now.Before(until) {
@@ -321,10 +326,9 @@ func (b *bench) kills() {
 }
 
 func (b *bench) shortens() {
-	// A second SIGTERM would end the process at once.
 	pod := b.pod("ignore-term")
 	_, c := b.up(pod)
-	time.Sleep(500 * time.Millisecond)
+	b.settle()
 	stop := lifecycle.Action{Kind: lifecycle.StopContainer, Container: "app", ContainerID: c.ID, Until: time.Now().Add(time.Hour)}
 	ctx, cancel := context.WithCancel(context.Background())
 	first := make(chan error, 1)
