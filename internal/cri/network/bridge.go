@@ -54,7 +54,12 @@ func (n *Network) ensureBridge(h *netlink.Handle) (index int, err error) {
 	}
 	index = link.Attrs().Index
 	if err := n.checkClash(h, index); err != nil {
-		return 0, err
+		var clash *ClashError
+		if !errors.As(err, &clash) || !n.hasGateways(h, link) {
+			return 0, err
+		}
+		// Somebody came later, for example a VPN: the pods were here first.
+		n.log.Warn("the range for pods overlaps with another network", "err", err)
 	}
 	if len(n.cidrs) > 1 {
 		// Until the bridge is sure of its link-local address it cannot ask where
@@ -101,6 +106,21 @@ func owner(alias string) string {
 		return "the berth network in " + dir
 	}
 	return "somebody else"
+}
+
+// hasGateways reports whether the bridge has the first address of each range.
+func (n *Network) hasGateways(h *netlink.Handle, br netlink.Link) bool {
+	have, err := complete(func() ([]netlink.Addr, error) { return h.AddrList(br, netlink.FAMILY_ALL) })
+	found := map[netip.Prefix]bool{}
+	for _, a := range have {
+		found[prefixOf(a.IPNet)] = true
+	}
+	for _, cidr := range n.cidrs {
+		if !found[netip.PrefixFrom(ipam.Gateway(cidr), cidr.Bits())] {
+			return false
+		}
+	}
+	return err == nil
 }
 
 // setGateways gives the bridge the first address of each range and takes others

@@ -289,9 +289,6 @@ func TestLeftoversOfAKilledSetup(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer again.Close()
-		if err := again.Up(t.Context()); err != nil {
-			t.Fatal(err)
-		}
 		count, err := again.Reclaim(t.Context(), func(id string) bool { return id != "p" })
 		if err != nil || count != 1 {
 			t.Fatalf("reclaimed %d, %v; want 1", count, err)
@@ -299,6 +296,9 @@ func TestLeftoversOfAKilledSetup(t *testing.T) {
 		again.Flush()
 		if links, _ := inventory(t); slices.Contains(links, l.Link) {
 			t.Errorf("link %s is still there", l.Link)
+		}
+		if _, _, err := host.ask("tcp", "127.0.0.1:8030"); err == nil || ports(t, again) != 0 {
+			t.Errorf("the host port still leads somewhere: %d ports", ports(t, again))
 		}
 	})
 }
@@ -451,6 +451,37 @@ func TestClashNamesTheInterface(t *testing.T) {
 				t.Error("the bridge was made all the same")
 			}
 		})
+	}
+}
+
+// A network that came after the pods', such as a VPN's, is no reason to refuse
+// service to pods that run.
+func TestLaterClashIsNoError(t *testing.T) {
+	cfg := testConfig(t)
+	first := open(t, cfg)
+	newOutside(t)
+	p := setup(t, first, "p")
+	cable, err := netlink.LinkByName(fmt.Sprintf("cable%d", counter))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &netlink.Route{LinkIndex: cable.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("10.0.0.0/8"))}
+	if err := netlink.RouteAdd(r); err != nil {
+		t.Fatal(err)
+	}
+	defer netlink.RouteDel(r)
+	again, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if err := again.Up(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p.serve(t, "p", "tcp", ":80")
+	setup(t, again, "q").mustAsk(t, "tcp", p.ip()+":80", "p")
+	if err := again.Teardown(t.Context(), "q"); err != nil {
+		t.Fatal(err)
 	}
 }
 

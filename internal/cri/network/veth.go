@@ -145,11 +145,20 @@ func (n *Network) introduce(h *netlink.Handle, port int, ips []netip.Addr) error
 }
 
 // takeLeave is the opposite of introduce; what the bridge knew of the port goes
-// with the port.
+// with the port. An entry that stays does no harm: it is right for the next pod
+// with the address, too.
 func (n *Network) takeLeave(h *netlink.Handle, ips []netip.Addr) {
+	index := n.bridgeIndex()
+	if index == 0 {
+		br, err := h.LinkByName(n.cfg.Bridge)
+		if err != nil {
+			return // and with it went what it knew
+		}
+		index = br.Attrs().Index
+	}
 	for _, ip := range ips {
-		if err := h.NeighDel(neighbour(n.bridgeIndex(), ip, hardwareAddr(ips[0]))); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) {
-			n.log.Debug("cannot forget the neighbour entry of a pod, it does no harm", "ip", ip, "err", err)
+		if err := h.NeighDel(neighbour(index, ip, hardwareAddr(ips[0]))); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) {
+			n.log.Debug("cannot forget the neighbour entry of a pod", "ip", ip, "err", err)
 		}
 	}
 }
