@@ -1,12 +1,16 @@
 package imagestore
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/containerd/containerd/v2/core/content"
 	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/go-digest"
+	imgspec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/berth-run/berth/internal/testutil/images"
 )
@@ -89,4 +93,31 @@ func TestCollectWorksOnADiskWithoutAByteLeft(t *testing.T) {
 	if len(got.Images) != 1 || got.FreedBytes < 2<<20 {
 		t.Errorf("collected %+v", got)
 	}
+}
+
+// A process that is killed between writing a file and recording it leaves
+// files that the database does not know.
+func TestCollectFindsFilesWithoutARecord(t *testing.T) {
+	s := open(t, nil)
+	img := smallImage(t, s, "1")
+	before := leftovers(t, s)
+	ctx := s.context(t.Context())
+	stray := []byte("stray")
+	desc := imgspec.Descriptor{Digest: digest.FromBytes(stray), Size: int64(len(stray))}
+	if err := content.WriteBlob(ctx, s.blobs, "stray", bytes.NewReader(stray), desc); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.backend.Prepare(ctx, "stray", ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(s.cfg.Root, "snapshots", overlayName, "snapshots", "new-123"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Collect(t.Context(), nothingInUse, never); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, leftovers(t, s)); diff != "" {
+		t.Error(diff)
+	}
+	contentOf(t, s, img)
 }
