@@ -33,6 +33,8 @@ type agent struct {
 	// pending are the effects to come of what is under way, in the order begun.
 	pending []*effect
 
+	tellDecision func(*corev1.Pod, lifecycle.Decision)
+
 	decisions, actions int
 	hash               uint64
 }
@@ -100,6 +102,9 @@ func (a *agent) look() {
 		a.history = h
 		a.check.decided(in, d, h)
 		a.decision = d
+		if a.tellDecision != nil {
+			a.tellDecision(a.pod, d)
+		}
 		a.note(d)
 		if !a.reconcile(d.Work) {
 			break

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/berth-run/berth/internal/fault"
 	"github.com/berth-run/berth/internal/lifecycle"
 )
@@ -20,6 +22,8 @@ type Config struct {
 	Length time.Duration
 	// Story asks for what happened, line by line.
 	Story bool
+	// Decided is called with each decision; nil: nobody.
+	Decided func(pod *corev1.Pod, d lifecycle.Decision)
 }
 
 // Result is what came of a run.
@@ -52,6 +56,7 @@ func Run(cfg Config) Result {
 	w := &world{rng: rng, now: epoch, faults: fault.NewInjector(epoch, faults), tell: cfg.Story, scripts: scripts}
 	a := &agent{world: w, pod: pod, working: map[lifecycle.Key]*work{}}
 	a.check = newChecker(a)
+	a.tellDecision = cfg.Decided
 	a.woken = true
 	for _, f := range faults {
 		a.plan(f)
