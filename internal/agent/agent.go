@@ -26,6 +26,7 @@ import (
 	"github.com/berth-run/berth/internal/probe"
 	"github.com/berth-run/berth/internal/probetiming"
 	"github.com/berth-run/berth/internal/shim"
+	"github.com/berth-run/berth/internal/status"
 	"github.com/berth-run/berth/internal/version"
 	"github.com/berth-run/berth/internal/volume"
 )
@@ -50,6 +51,7 @@ type Agent struct {
 	volumes *volume.Manager
 	runtime *remote.Runtime
 	probes  *probe.Manager
+	status  *status.Manager
 	pods    *podstore.Store
 	workers *podworker.Workers
 	users   *userRanges
@@ -66,7 +68,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if err := errors.Join(mustBeRoot(), cgroupsWritable()); err != nil {
 		return nil, err
 	}
-	a := &Agent{cfg: cfg, log: cfg.Log, objects: newObjects(), feed: newFeed()}
+	a := &Agent{cfg: cfg, log: cfg.Log, feed: newFeed()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.closers.close())
@@ -101,6 +103,9 @@ func (a *Agent) openState() (err error) {
 	}
 	a.closers.add(a.db.Close)
 	if a.users, err = newUserRanges(a.db); err != nil {
+		return err
+	}
+	if a.objects, err = newObjects(a.db); err != nil {
 		return err
 	}
 	a.images, err = imagestore.Open(imagestore.Config{
@@ -175,6 +180,9 @@ func (a *Agent) openHeart() (err error) {
 	if err != nil {
 		return err
 	}
+	if a.status, err = status.New(status.Config{Log: a.log}); err != nil {
+		return err
+	}
 	histories := podworker.NewHistories(a.db)
 	a.pods, err = podstore.New(podstore.Config{Records: a.db, Ended: histories.Terminal, Log: a.log})
 	if err != nil {
@@ -207,7 +215,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBase()
 	var under errgroup.Group
-	for _, run := range []func(context.Context) error{a.db.Run, a.images.Run, a.cri.Run} {
+	for _, run := range []func(context.Context) error{a.db.Run, a.images.Run, a.cri.Run, a.status.Run, a.tellStatuses, a.collectImages} {
 		under.Go(func() error { return ignoreCancel(run(base)) })
 	}
 	heart, heartCtx := errgroup.WithContext(ctx)
@@ -272,15 +280,63 @@ func (a *Agent) endOrphans(ctx context.Context) error {
 // reporter takes statuses from the workers.
 type reporter struct{ a *Agent }
 
-func (r reporter) Set(pod *corev1.Pod, s corev1.PodStatus) {
-	r.a.feed.put(Update{Kind: StatusUpdate, Pod: refOf(pod), Status: &s})
-}
+func (r reporter) Set(pod *corev1.Pod, s corev1.PodStatus) { r.a.status.Set(pod, s) }
 
 func (r reporter) Finished(pod *corev1.Pod) {
 	r.a.probes.Forget(pod.UID)
 	r.a.users.free(pod.UID)
 	r.a.pods.Forget(pod.UID)
-	r.a.feed.put(Update{Kind: GoneUpdate, Pod: refOf(pod)})
+	r.a.status.Finished(pod)
+}
+
+// tellStatuses tells the readers of the feed each version of each status.
+func (a *Agent) tellStatuses(ctx context.Context) error {
+	for u := range a.status.Subscribe(ctx) {
+		ref := Ref{Namespace: u.Ref.Namespace, Name: u.Ref.Name, UID: u.Ref.UID}
+		if u.Removed {
+			a.feed.put(Update{Kind: GoneUpdate, Pod: ref})
+		} else {
+			a.feed.put(Update{Kind: StatusUpdate, Pod: ref, Status: u.Status})
+		}
+	}
+	return nil
+}
+
+// collectEvery is how often the disk is looked at for images to remove, as
+// often as the kubelet does.
+const collectEvery = 5 * time.Minute
+
+// collectImages removes images that no container uses when the disk gets full.
+func (a *Agent) collectImages(ctx context.Context) error {
+	tick := time.NewTicker(collectEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		inUse, err := a.imagesInUse(ctx)
+		if err == nil {
+			_, err = a.images.Collect(ctx, inUse, imagestore.DefaultThresholds)
+		}
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("cannot collect unused images", "err", err)
+		}
+	}
+}
+
+// imagesInUse tells the images that containers were made from.
+func (a *Agent) imagesInUse(ctx context.Context) (func(id string) bool, error) {
+	list, err := a.cri.ListContainers(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	used := make(map[string]bool, len(list))
+	for _, c := range list {
+		used[c.GetImageId()] = true
+	}
+	return func(id string) bool { return used[id] }, nil
 }
 
 func (a *Agent) pulling(p remote.Progress) {

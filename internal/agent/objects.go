@@ -2,28 +2,73 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-run/berth/internal/db"
 )
 
-// objects are the ConfigMaps and Secrets that pods may use. Safe for concurrent
-// use; the objects in it are not changed.
+// Buckets of the database. Its file is readable by root only.
+const (
+	configMapsBucket = "configmaps"
+	secretsBucket    = "secrets"
+)
+
+// objects are the ConfigMaps and Secrets that pods may use, remembered on disk:
+// pods that outlive their agent may need them again. Safe for concurrent use;
+// the objects in it are not changed.
 type objects struct {
+	db *db.DB
+
 	mu         sync.Mutex
 	configMaps map[types.NamespacedName]*corev1.ConfigMap
 	secrets    map[types.NamespacedName]*corev1.Secret
 }
 
-func newObjects() *objects {
-	return &objects{
-		configMaps: make(map[types.NamespacedName]*corev1.ConfigMap),
-		secrets:    make(map[types.NamespacedName]*corev1.Secret),
+func newObjects(d *db.DB) (*objects, error) {
+	o := &objects{db: d}
+	var err error
+	if o.configMaps, err = loadObjects[corev1.ConfigMap](d, configMapsBucket); err != nil {
+		return nil, err
 	}
+	if o.secrets, err = loadObjects[corev1.Secret](d, secretsBucket); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+func loadObjects[T any](d *db.DB, bucket string) (map[types.NamespacedName]*T, error) {
+	all, err := d.All(bucket)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the %s of earlier runs: %w", bucket, err)
+	}
+	objs := make(map[types.NamespacedName]*T, len(all))
+	for key, data := range all {
+		namespace, name, _ := strings.Cut(key, "/")
+		obj := new(T)
+		if err := json.Unmarshal(data, obj); err != nil {
+			d.Delete(bucket, key) // it will be given again with the pods that need it
+			continue
+		}
+		objs[types.NamespacedName{Namespace: namespace, Name: name}] = obj
+	}
+	return objs, nil
+}
+
+func (o *objects) keep(bucket string, key types.NamespacedName, obj any) {
+	data, err := json.Marshal(obj)
+	if err != nil {
+		panic(fmt.Sprintf("agent: an object that was decoded cannot be encoded: %v", err))
+	}
+	o.db.Put(bucket, key.String(), data)
 }
 
 // put adds or replaces objects and returns the namespaces in which something
@@ -38,6 +83,7 @@ func (o *objects) put(configMaps []*corev1.ConfigMap, secrets []*corev1.Secret) 
 			changed[c.Namespace] = true
 		}
 		o.configMaps[key] = c
+		o.keep(configMapsBucket, key, c)
 	}
 	for _, s := range secrets {
 		key := types.NamespacedName{Namespace: s.Namespace, Name: s.Name}
@@ -45,6 +91,7 @@ func (o *objects) put(configMaps []*corev1.ConfigMap, secrets []*corev1.Secret) 
 			changed[s.Namespace] = true
 		}
 		o.secrets[key] = s
+		o.keep(secretsBucket, key, s)
 	}
 	return changed
 }
