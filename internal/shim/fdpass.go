@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,19 +16,21 @@ const maxFDs = 4
 // sendFDs hands files to the shim under token. The shim owns its copies; the
 // caller still closes its own.
 func sendFDs(path string, token uint64, files []*os.File) error {
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	sock, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return os.NewSyscallError("socket", err)
 	}
-	defer conn.Close()
+	defer unix.Close(sock)
 	fds := make([]int, len(files))
 	for i, f := range files {
 		fds[i] = int(f.Fd()) // makes it blocking, as the process that gets it expects
 	}
 	var msg [8]byte
 	binary.LittleEndian.PutUint64(msg[:], token)
-	_, _, err = conn.WriteMsgUnix(msg[:], unix.UnixRights(fds...), nil)
-	return err
+	// Blocks while the shim has many datagrams to read, which it does at once.
+	err = unix.Sendmsg(sock, msg[:], unix.UnixRights(fds...), &unix.SockaddrUnix{Name: path}, 0)
+	runtime.KeepAlive(files)
+	return os.NewSyscallError("sendmsg", err)
 }
 
 // ReceiveFDs reads one datagram that sendFDs wrote. The caller owns the files.

@@ -121,7 +121,7 @@ func TestStartErrorsSayWhyAndLeaveNothing(t *testing.T) {
 		"no-such-file":   {func(s *specs.Spec) { s.Process.Args = []string{"/bin/nothere"} }, shim.CommandNotFound, "no such file or directory"},
 		"a-directory":    {func(s *specs.Spec) { s.Process.Args = []string{"/bin"} }, shim.PermissionDenied, "is a directory"},
 		"no-command":     {func(s *specs.Spec) { s.Process.Args = nil }, shim.CommandNotFound, "no command specified"},
-		"no-mount":       {func(s *specs.Spec) { s.Mounts[0].Type = "nofs" }, shim.StartFailed, "nofs"},
+		"no-mount":       {func(s *specs.Spec) { s.Mounts[1].Type = "nofs" }, shim.StartFailed, "no such device"},
 		"no-such-rlimit": {func(s *specs.Spec) { s.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_X"}} }, shim.StartFailed, "RLIMIT_X"},
 	} {
 		t.Run(name, func(t *testing.T) {

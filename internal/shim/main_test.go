@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/berth-run/berth/internal/shim"
 )
@@ -55,6 +56,12 @@ func TestMain(m *testing.M) {
 				return 1
 			}
 		}
+		// What a killed shim leaves becomes our child, which no init reaps
+		// behind the tests' backs.
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
 		return m.Run()
 	}())
 }
@@ -84,6 +91,9 @@ func newNode(t testing.TB) *node {
 	n.ctx = ctx
 	t.Cleanup(func() {
 		defer cancel()
+		var stop context.CancelFunc
+		n.ctx, stop = context.WithTimeout(context.Background(), 20*time.Second)
+		defer stop()
 		n.cleanup()
 	})
 	n.Client = n.ensure()
@@ -100,7 +110,6 @@ func (n *node) ensure() *shim.Client {
 	if err != nil {
 		n.Fatalf("%v\n%s", err, n.shimLog())
 	}
-	n.Cleanup(func() { c.Close() })
 	return c
 }
 
@@ -122,38 +131,14 @@ func (n *node) cleanup() {
 	pid := n.shimPID()
 	if err := n.Shutdown(n.ctx); err != nil {
 		n.Errorf("cannot shut down: %v", err)
+		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	for alive(pid) {
-		time.Sleep(time.Millisecond)
-	}
+	reap(pid)
+	n.Close()
 	if n.Failed() {
 		n.Logf("shim's log:\n%s", n.shimLog())
 	}
-	// Only groups of this test, and only empty ones, can go.
-	for range 100 {
-		left := 0
-		for _, pattern := range []string{"/sys/fs/cgroup/*", "/sys/fs/cgroup"} {
-			roots, _ := filepath.Glob(pattern + n.cgroup)
-			for _, root := range roots {
-				_ = filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error { return nil })
-				subs, _ := filepath.Glob(root + "/*/")
-				for _, s := range append(subs, root) {
-					if err := syscall.Rmdir(s); err != nil && !os.IsNotExist(err) && err != syscall.ENOTDIR {
-						left++
-					}
-				}
-			}
-		}
-		if left == 0 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	for _, pattern := range []string{"/sys/fs/cgroup/*", "/sys/fs/cgroup"} {
-		if left, _ := filepath.Glob(pattern + n.cgroup); len(left) > 0 {
-			n.Errorf("cgroups left behind: %q", left)
-		}
-	}
+	n.removeCgroups()
 	mounts, _ := os.ReadFile("/proc/self/mountinfo")
 	if strings.Contains(string(mounts), n.dir+"/") {
 		for line := range strings.Lines(string(mounts)) {
@@ -165,6 +150,29 @@ func (n *node) cleanup() {
 	}
 	if err := os.RemoveAll(n.dir); err != nil {
 		n.Error(err)
+	}
+}
+
+// removeCgroups removes the groups of this test, which are empty now.
+func (n *node) removeCgroups() {
+	var roots []string
+	for _, pattern := range []string{"/sys/fs/cgroup/*", "/sys/fs/cgroup"} {
+		found, _ := filepath.Glob(pattern + n.cgroup)
+		roots = append(roots, found...)
+	}
+	for _, root := range roots {
+		// The shim's own group may be busy for a moment after its end.
+		var err error
+		for range 500 {
+			if err = syscall.Rmdir(filepath.Join(root, "shim")); err == nil || err == syscall.ENOENT {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if err := syscall.Rmdir(root); err != nil {
+			left, _ := filepath.Glob(root + "/*/")
+			n.Errorf("cgroup left behind: %s: %v %q", root, err, left)
+		}
 	}
 }
 
@@ -201,8 +209,15 @@ func (n *node) killShim() {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		n.Fatal(err)
 	}
-	for alive(pid) {
-		time.Sleep(time.Millisecond)
+	reap(pid)
+}
+
+// reap waits for a shim, which is our child because its parent has ended.
+func reap(pid int) {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if got, err := syscall.Wait4(pid, nil, syscall.WNOHANG, nil); got == pid || (err != nil && !alive(pid)) {
+			return
+		}
 	}
 }
 

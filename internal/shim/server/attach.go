@@ -99,6 +99,7 @@ func (c *container) feed(in *os.File, done chan<- struct{}) (stop func(), err er
 		return nil, os.NewSyscallError("fcntl", err)
 	}
 	from := os.NewFile(uintptr(fd), "attach")
+	once := c.state().StdinOnce
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -106,11 +107,14 @@ func (c *container) feed(in *os.File, done chan<- struct{}) (stop func(), err er
 		defer from.Close()
 		// Errors: the client is gone, or the container has closed its input.
 		_, _ = io.Copy(plainWriter{to}, plainReader{from})
+		if once {
+			c.closeStdin()
+		}
 	}()
 	return func() {
 		from.Close()
-		if c.state().StdinOnce {
-			c.closeStdin()
+		if once {
+			c.closeStdin() // also ends a write that waits for the container
 		}
 		<-ended
 	}, nil

@@ -23,6 +23,7 @@ type process struct {
 	mu     sync.Mutex // held while pidfd is used or closed
 	once   sync.Once
 	watch  *watch
+	ended  func()        // called once, after done is closed; may be nil
 	done   chan struct{} // closed when it has ended and, if a child, is reaped
 	status exitStatus    // valid once done is closed
 	at     time.Time     // likewise
@@ -37,12 +38,8 @@ func (s *Server) watchProcess(p *process, ended func()) error {
 		s.children[p.pid] = p
 		s.mu.Unlock()
 	}
-	w, err := s.poll.add(p.pidfd, unix.EPOLLIN, func(uint32) {
-		s.collect(p)
-		if ended != nil {
-			ended()
-		}
-	})
+	p.ended = ended
+	w, err := s.poll.add(p.pidfd, unix.EPOLLIN, func(uint32) { s.collect(p) })
 	if err != nil {
 		s.mu.Lock()
 		delete(s.children, p.pid)
@@ -53,8 +50,8 @@ func (s *Server) watchProcess(p *process, ended func()) error {
 	return nil
 }
 
-// collect reaps p and remembers how it ended. It may be called more than once
-// and blocks until that is known.
+// collect reaps p and remembers how it ended. The poller and the reaper of
+// orphans may both call it; it blocks until the end is known.
 func (s *Server) collect(p *process) {
 	p.once.Do(func() {
 		p.at = time.Now()
@@ -74,6 +71,9 @@ func (s *Server) collect(p *process) {
 		p.pidfd = -1
 		p.mu.Unlock()
 		close(p.done)
+		if p.ended != nil {
+			s.work.Go(p.ended)
+		}
 	})
 	<-p.done
 }

@@ -52,6 +52,7 @@ type Server struct {
 	// its own, which look like orphans.
 	starting   sync.RWMutex
 	execNumber atomic.Uint64
+	work       sync.WaitGroup // what follows the end of a process
 
 	mu         sync.Mutex
 	containers map[string]*container
@@ -122,6 +123,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 func (s *Server) serve(ctx context.Context, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
+	defer s.work.Wait()
 	defer wg.Wait()
 	defer s.poll.stop()
 	defer cancel()
