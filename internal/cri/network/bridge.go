@@ -99,10 +99,10 @@ func (n *Network) createBridge(h *netlink.Handle) (netlink.Link, error) {
 }
 
 // alias marks the bridge as ours.
-func (n *Network) alias() string { return "berth network of " + n.cfg.StateDir }
+func (n *Network) alias() string { return bridgeAlias + n.cfg.StateDir }
 
 func owner(alias string) string {
-	if dir, ok := strings.CutPrefix(alias, "berth network of "); ok {
+	if dir, ok := strings.CutPrefix(alias, bridgeAlias); ok {
 		return "the berth network in " + dir
 	}
 	return "somebody else"

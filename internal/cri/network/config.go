@@ -16,6 +16,10 @@ const (
 	DefaultBridge = "berth0"
 	// maxLinkName is the longest interface name that Linux takes, in bytes.
 	maxLinkName = 15
+	// maxAlias is the longest alias of an interface that Linux takes, in bytes.
+	maxAlias = 255
+	// bridgeAlias and the folder of the state mark a bridge as ours.
+	bridgeAlias = "berth network of "
 )
 
 // DefaultCIDR is the range of pod addresses when none is configured. It keeps
@@ -54,8 +58,8 @@ func (c *Config) complete() error {
 		errs = append(errs, errors.New("network: Config.StateDir is required"))
 	} else if dir, err := filepath.Abs(c.StateDir); err != nil {
 		errs = append(errs, err)
-	} else {
-		c.StateDir = dir
+	} else if c.StateDir = dir; len(bridgeAlias+dir) > maxAlias {
+		errs = append(errs, fmt.Errorf("network: Config.StateDir has %d bytes, want at most %d", len(dir), maxAlias-len(bridgeAlias)))
 	}
 	if len(c.Bridge) > maxLinkName || strings.ContainsAny(c.Bridge, "/ \t\n:") || c.Bridge == "." || c.Bridge == ".." {
 		errs = append(errs, fmt.Errorf("network: %q is not a name for a bridge: at most %d bytes without space, colon or slash", c.Bridge, maxLinkName))

@@ -148,8 +148,8 @@ func (n *Network) Setup(ctx context.Context, req Request) (Result, error) {
 }
 
 func (n *Network) setup(ctx context.Context, req Request) (Result, error) {
-	if req.ID == "" {
-		return Result{}, errors.New("it has no id")
+	if req.ID == "" || len(req.ID) > maxAlias {
+		return Result{}, fmt.Errorf("its id has %d bytes, want 1–%d", len(req.ID), maxAlias)
 	}
 	if err := validatePorts(req.Ports, len(n.cidrs) > 1); err != nil {
 		return Result{}, err

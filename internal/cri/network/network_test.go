@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -252,7 +253,21 @@ func TestLeftoversOfAKilledSetup(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, leave := range map[string]func() error{
-		"all was made but not marked":        func() error { return netlink.LinkSetAlias(link, "") },
+		"all was made but not marked": func() error { return netlink.LinkSetAlias(link, "") },
+		"the pod's side was not set up yet": func() error {
+			return errors.Join(netlink.LinkSetAlias(link, ""), p.try(func() error {
+				h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+				if err != nil {
+					return err
+				}
+				defer h.Close()
+				eth, err := h.LinkByName(podLink)
+				if err != nil {
+					return err
+				}
+				return h.LinkSetDown(eth)
+			}))
+		},
 		"the rules were not made yet":        n.nft.drop,
 		"the link was not on the bridge yet": func() error { return netlink.LinkSetNoMaster(link) },
 		"no link was made yet": func() error {
@@ -667,6 +682,32 @@ func TestConfigProblemsAreReportedAtOnce(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not speak of %q", err, want)
 		}
+	}
+}
+
+func TestNothingIsLeakedByManySetups(t *testing.T) {
+	n := open(t, testConfig(t))
+	s := newSpace(t)
+	round := func() (files, goroutines int) {
+		t.Helper()
+		for range 20 {
+			if _, err := n.Setup(t.Context(), Request{ID: "p", NetNS: s.path, Ports: []PortMapping{tcp(8090, 80), udp(8090, 80)}}); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.Teardown(t.Context(), "p"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n.Flush()
+		fds, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(fds), runtime.NumGoroutine()
+	}
+	files, goroutines := round()
+	if f, g := round(); f > files || g > goroutines {
+		t.Errorf("open files %d → %d, goroutines %d → %d", files, f, goroutines, g)
 	}
 }
 
