@@ -7,14 +7,10 @@ import (
 	"io"
 	"net/http"
 	"sync"
-	"time"
 )
 
 // maxInterim is how many interim (1xx) answers are skipped, as in net/http.
 const maxInterim = 5
-
-// serverClose is how long a server may take to close after its answer.
-const serverClose = 20 * time.Millisecond
 
 // buffers are what requests hand on to each other.
 type buffers struct {
@@ -35,7 +31,6 @@ type exchange struct {
 	stop    func() bool // ends the watch over the request's context
 	body    io.Reader   // the answer's body as net/http reads it
 	req     *http.Request
-	ended   bool // all of the body was read
 }
 
 func (x *exchange) send(req *http.Request) (*http.Response, error) {
@@ -78,7 +73,6 @@ func (x *exchange) Read(p []byte) (int, error) {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	n, err := x.body.Read(p)
-	x.ended = x.ended || err == io.EOF
 	if err != nil && err != io.EOF {
 		err = cause(x.req.Context(), err)
 	}
@@ -87,18 +81,11 @@ func (x *exchange) Read(p []byte) (int, error) {
 
 // Close ends the connection. It reads nothing more of the body: net/http's own
 // body would be drained to the end first.
-//
-// The server was told to close after its answer. It gets a moment to do so once
-// all of the answer is read, because who closes first pays with TIME_WAIT.
 func (x *exchange) Close() error {
 	if x.buf == nil {
 		return nil
 	}
 	x.stop()
-	if x.ended {
-		_ = x.conn.SetReadDeadline(time.Now().Add(serverClose))
-		_, _ = x.conn.Read(make([]byte, 1))
-	}
 	err := x.conn.Close()
 	x.buf.in.Reset(nil)
 	x.buf.out.Reset(nil)

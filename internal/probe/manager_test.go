@@ -455,6 +455,30 @@ func TestConfigNamesAllProblems(t *testing.T) {
 	}
 }
 
+// Results wait behind one that is being handed out; when their probe is dropped
+// meanwhile, nobody hears of them.
+func TestResultsOfDroppedProbesAreDiscarded(t *testing.T) {
+	var got []string
+	slow := func(c *Config) {
+		c.Changed = func(r Result) {
+			got = append(got, r.Key.ContainerID)
+			time.Sleep(time.Second)
+		}
+	}
+	withBed(t, healthy, slow, func(t *testing.T, b bed) {
+		first, second, third := execProbe("c1", lifecycle.ReadinessProbe), execProbe("c2", lifecycle.ReadinessProbe), execProbe("c3", lifecycle.ReadinessProbe)
+		b.Set(podOf("a"), []lifecycle.Probe{first})
+		synctest.Wait()
+		b.Set(podOf("b"), []lifecycle.Probe{second})
+		b.Set(podOf("c"), []lifecycle.Probe{third})
+		synctest.Wait()
+		b.Set(podOf("b"), nil)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		compare(t, "results", got, "c1", "c3")
+	})
+}
+
 // Probes come, go and change at random, targets behave at random: no key ever
 // has two checks at once, nothing is reported of a dropped probe after a while,
 // and nothing is left over.

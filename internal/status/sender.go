@@ -158,7 +158,7 @@ func (s *sender) due() (calls []call) {
 			continue // the other queue was first
 		}
 		d.queued = notQueued
-		if step := s.next(e); step != nothing && d.retry.IsZero() {
+		if step := s.next(e); step != nothing {
 			d.busy = true
 			s.active++
 			calls = append(calls, call{entry: e, step: step, Update: e.latest})
