@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -84,6 +85,18 @@ func timedOut(ctx context.Context, err error) bool {
 	// The timer of a connection may be quicker than the context's.
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
 		errors.Is(ctx.Err(), context.DeadlineExceeded)
+}
+
+// lack says that this process or machine lacks what a connection needs: file
+// descriptors, memory, local ports. It tells nothing of the container, which must
+// not be restarted for it.
+func lack(err error) bool {
+	for _, e := range []syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.EADDRNOTAVAIL} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // shorten cuts a text to at most limit bytes of valid UTF-8.

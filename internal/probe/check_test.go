@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -380,6 +381,40 @@ func TestShorten(t *testing.T) {
 	} {
 		if got := shorten(in, 10); got != want {
 			t.Errorf("shorten(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// Without a file descriptor left, no check says anything about its target.
+func TestOwnLackIsNotTheTargetsFault(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := portOf(t, l.Addr().String())
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	now := was
+	now.Cur = 3
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+			t.Error(err)
+		}
+	}()
+	for name, h := range map[string]corev1.ProbeHandler{
+		"http":  {HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(port)}},
+		"https": {HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(port), Scheme: "HTTPS"}},
+		"tcp":   {TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(port)}},
+		"grpc":  grpcHandler(port, "", ""),
+	} {
+		if got := ask(t, h, time.Second); !got.void || !strings.Contains(got.output, "too many open files") {
+			t.Errorf("%s: %+v", name, got)
 		}
 	}
 }

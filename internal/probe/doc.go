@@ -31,14 +31,25 @@
 //     succeeded, liveness and readiness are checked at once (the kubelet does
 //     this for readiness). Only containers that ran before this process did have
 //     their first check spread over their period.
+//
 //   - An HTTP answer whose body breaks off or hangs is a failure. The kubelet
 //     drops such checks, so that a liveness probe never fails there.
+//
 //   - A gRPC server that refuses the connection is tried again within the
 //     time-out every quarter of a second; the kubelet waits a second or more.
+//
 //   - An exec whose process can't be killed counts as failed at its time-out and
 //     at each tick after; the kubelet waits for it.
+//
+//   - Where this process or machine lacks descriptors, memory or local ports for
+//     a connection, the check counts for nothing; in the kubelet it is a failure,
+//     and restarts containers that are well.
 //
 // A check that can't be carried out (an unknown port name, a runtime that
 // doesn't answer) is tried three times and then counts for nothing, as in the
 // kubelet.
+//
+// http probes speak HTTP/1.1, or HTTP/2 in clear text where httpGet.protocol is
+// HTTP2; over TLS the server chooses. grpc probes speak clear text, or TLS where
+// grpc.mode is TLS. Both fields are the API's own (1.37).
 package probe

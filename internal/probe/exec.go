@@ -2,7 +2,6 @@ package probe
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -40,7 +39,7 @@ func (e *execCheck) check(ctx context.Context, timeout time.Duration) verdict {
 	switch {
 	case err == nil && code == 0:
 		return passed(text)
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case timedOut(ctx, err):
 		return e.late(timeout)
 	case err != nil:
 		return void(err)

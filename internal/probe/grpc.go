@@ -80,6 +80,9 @@ func (g *grpcCheck) check(ctx context.Context, timeout time.Duration) verdict {
 		if err == nil {
 			return g.read(ctx, resp, timeout)
 		}
+		if lack(err) {
+			return void(err)
+		}
 		if !timedOut(ctx, err) && !errors.Is(err, syscall.ECONNREFUSED) {
 			return failed(fmt.Sprintf("error: failed to connect service at %q: %v", g.target.Host, err))
 		}

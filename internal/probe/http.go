@@ -36,6 +36,9 @@ func newHTTPCheck(clients *httpget.Clients, action *corev1.HTTPGetAction, contai
 
 func (h *httpCheck) check(ctx context.Context, timeout time.Duration) verdict {
 	resp, err := h.client.Do(h.req.WithContext(ctx))
+	if lack(err) {
+		return void(err)
+	}
 	if err != nil {
 		return failed(httpError(ctx, err, timeout))
 	}

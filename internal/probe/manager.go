@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +15,10 @@ import (
 	"github.com/berth-run/berth/internal/httpget"
 	"github.com/berth-run/berth/internal/lifecycle"
 )
+
+// keptPods is how many pods without probes are still remembered, for those who
+// don't call Forget.
+const keptPods = 256
 
 // keptRings is how many dropped probes of a pod are still remembered, so that
 // one can see why a container was restarted.
@@ -108,6 +114,7 @@ type Manager struct {
 	asleep  time.Time // the loop sleeps until then; zero: it doesn't
 	lanes   [2]lane   // network, exec
 	ending  map[lifecycle.ProbeKey]*runner
+	without []types.UID // pods that came to be without probes, the oldest first
 	outbox  []delivery
 	stopped bool // Run is over, no check may begin
 	idle    int  // workers without a job
@@ -119,10 +126,12 @@ type podProbes struct {
 	pod  *corev1.Pod
 	live map[lifecycle.ProbeKey]*runner
 	past []pastRing // of dropped probes, the oldest first
+	idle bool       // in Manager.without
 }
 
 type pastRing struct {
-	key lifecycle.ProbeKey
+	key       lifecycle.ProbeKey
+	container string
 	ring
 }
 
@@ -189,6 +198,9 @@ func (m *Manager) Set(pod *corev1.Pod, want []lifecycle.Probe) {
 	if kept != len(p.live) {
 		m.dropOthers(p, want)
 	}
+	if len(p.live) == 0 && !p.idle {
+		m.remember(p)
+	}
 	if len(m.due) > 0 && m.due[0].due.Before(m.asleep) {
 		m.poke()
 	}
@@ -222,6 +234,58 @@ func (m *Manager) Recent(uid types.UID, key lifecycle.ProbeKey) []Check {
 		}
 	}
 	return nil
+}
+
+// Record is what is remembered of one probe.
+type Record struct {
+	Key       lifecycle.ProbeKey
+	Container string
+	Live      bool    // it runs; else it was dropped a short while ago
+	Checks    []Check // the oldest first
+}
+
+// Records returns what is remembered of a pod's probes: those of containers that
+// are no more, the oldest first, then those that run, by container and kind.
+func (m *Manager) Records(uid types.UID) []Record {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pods[uid]
+	if p == nil {
+		return nil
+	}
+	var records []Record
+	for i := range p.past {
+		records = append(records, Record{Key: p.past[i].key, Container: p.past[i].container, Checks: p.past[i].list()})
+	}
+	for key, r := range p.live {
+		records = append(records, Record{Key: key, Container: r.want.Container, Live: true, Checks: r.ring.list()})
+	}
+	slices.SortFunc(records[len(p.past):], func(a, b Record) int {
+		if c := strings.Compare(a.Container, b.Container); c != 0 {
+			return c
+		}
+		return strings.Compare(string(a.Key.Kind), string(b.Key.Kind))
+	})
+	return records
+}
+
+// remember keeps a pod that has no probes any more, and forgets the one that has
+// been without for longest if they are too many. m.mu is held.
+func (m *Manager) remember(p *podProbes) {
+	p.idle = true
+	m.without = append(m.without, p.pod.UID)
+	if len(m.without) <= keptPods {
+		return
+	}
+	oldest := m.pods[m.without[0]]
+	m.without = m.without[1:]
+	switch {
+	case oldest == nil: // Forget was called
+	case len(oldest.live) == 0:
+		delete(m.pods, oldest.pod.UID)
+	default:
+		oldest.idle = false
+	}
 }
 
 // add begins a probe. m.mu is held.
@@ -288,7 +352,7 @@ func (m *Manager) dropOthers(p *podProbes, want []lifecycle.Probe) {
 			delete(p.live, key)
 			m.drop(r)
 			if len(r.ring.checks) > 0 {
-				p.past = append(p.past, pastRing{key, r.ring})
+				p.past = append(p.past, pastRing{key, r.want.Container, r.ring})
 			}
 		}
 	}

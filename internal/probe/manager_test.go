@@ -389,8 +389,41 @@ func TestRecentChecksOutliveTheirProbe(t *testing.T) {
 		compare(t, "recent", outputs(), "no 3", "no 4", "no 5", "no 6", "no 7", "no 8", "no 9", "no 10")
 		b.Set(pod, []lifecycle.Probe{execProbe("c2", lifecycle.ReadinessProbe)})
 		compare(t, "recent", outputs(), "no 3", "no 4", "no 5", "no 6", "no 7", "no 8", "no 9", "no 10")
+		synctest.Wait()
+		var records []string
+		for _, r := range b.Records(pod.UID) {
+			records = append(records, fmt.Sprintf("%s %s live=%t %d checks", r.Container, r.Key.ContainerID, r.Live, len(r.Checks)))
+		}
+		compare(t, "records", records, "app c1 live=false 8 checks", "app c2 live=true 1 checks")
 		b.Forget(pod.UID)
 		compare(t, "recent", outputs())
+		if b.Records(pod.UID) != nil {
+			t.Error("records of a forgotten pod")
+		}
+	})
+}
+
+func TestPodsWithoutProbesAreForgottenInTheEnd(t *testing.T) {
+	withBed(t, healthy, nil, func(t *testing.T, b bed) {
+		for i := range 3 * keptPods {
+			pod := podOf(fmt.Sprint(i))
+			p := execProbe(fmt.Sprint(i), lifecycle.ReadinessProbe)
+			b.Set(pod, []lifecycle.Probe{p})
+			time.Sleep(time.Millisecond)
+			b.Set(pod, nil)
+			if i%2 == 0 {
+				b.Forget(pod.UID)
+			}
+			if i%10 == 1 { // it comes back
+				b.Set(pod, []lifecycle.Probe{p})
+				b.Set(pod, nil)
+			}
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if len(b.pods) > keptPods || len(b.without) > keptPods {
+			t.Errorf("%d pods, %d of them without probes", len(b.pods), len(b.without))
+		}
 	})
 }
 

@@ -32,10 +32,13 @@ func newTCPCheck(action *corev1.TCPSocketAction, container *corev1.Container, ip
 
 func (t *tcpCheck) check(ctx context.Context, timeout time.Duration) verdict {
 	conn, err := httpget.Dial(ctx, t.address)
-	if err != nil {
-		if timedOut(ctx, err) {
-			return failed(fmt.Sprintf("dial tcp %s: i/o timeout (no answer within %s)", t.address, timeout))
-		}
+	switch {
+	case err == nil:
+	case lack(err):
+		return void(err)
+	case timedOut(ctx, err):
+		return failed(fmt.Sprintf("dial tcp %s: i/o timeout (no answer within %s)", t.address, timeout))
+	default:
 		return failed(err.Error())
 	}
 	// The connection stood; how it ends says nothing about the server.
