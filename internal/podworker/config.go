@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-run/berth/internal/hooks"
 	"github.com/berth-run/berth/internal/lifecycle"
 	"github.com/berth-run/berth/internal/podruntime"
 )
@@ -28,21 +29,11 @@ func (d Desired) ending() bool {
 	return d.Pod.DeletionTimestamp != nil || d.Stop != nil || d.Reject != nil
 }
 
-// Hooks runs postStart and preStop hooks.
+// Hooks runs postStart and preStop hooks; hooks.Runner is the real one.
 type Hooks interface {
 	// Run runs a hook and returns when it has ended. Cancelling ctx cuts it off
 	// with all that it started.
-	Run(ctx context.Context, h Hook) error
-}
-
-// Hook is one hook to run.
-type Hook struct {
-	Pod         *corev1.Pod
-	Container   *corev1.Container
-	ContainerID string
-	// IP is the pod's address, the host's on the host network; may be empty.
-	IP      string
-	Handler *corev1.LifecycleHandler
+	Run(ctx context.Context, h hooks.Hook) error
 }
 
 // Probes runs probes.
@@ -54,7 +45,8 @@ type Probes interface {
 
 // Status takes what is to be reported.
 type Status interface {
-	// Set hands over the newest status of the pod. It must not block.
+	// Set hands over the newest status of the pod. It must not block, nor change
+	// what status points to.
 	Set(pod *corev1.Pod, status corev1.PodStatus)
 	// Finished says that nothing of the pod is left on the node and that no
 	// status follows. It must not block.
@@ -63,7 +55,8 @@ type Status interface {
 
 // Records keeps histories on disk.
 type Records interface {
-	// Load returns the history of a pod; the zero History if there is none.
+	// Load returns the history of a pod; the zero History if there is none, and
+	// with ErrTorn if it cannot be read.
 	Load(uid types.UID) (lifecycle.History, error)
 	// Save keeps the history. It is on disk after the next Sync, or soon.
 	Save(uid types.UID, h lifecycle.History) error

@@ -3,6 +3,7 @@ package podworker
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,13 +15,17 @@ import (
 
 const historyBucket = "histories"
 
+// ErrTorn says that the history of a pod is there and cannot be read.
+var ErrTorn = errors.New("torn history")
+
 // Histories are the Records in a database. Safe for concurrent use.
 type Histories struct{ db *db.DB }
 
 // NewHistories returns the histories kept in d.
 func NewHistories(d *db.DB) *Histories { return &Histories{db: d} }
 
-// Load returns the history of a pod; the zero History if there is none.
+// Load returns the history of a pod; the zero History if there is none, and
+// with ErrTorn if it cannot be read.
 func (s *Histories) Load(uid types.UID) (lifecycle.History, error) {
 	var h lifecycle.History
 	data, err := s.db.Get(historyBucket, string(uid))
@@ -28,7 +33,7 @@ func (s *Histories) Load(uid types.UID) (lifecycle.History, error) {
 		return h, err
 	}
 	if err := json.Unmarshal(data, &h); err != nil {
-		return h, fmt.Errorf("cannot read the history of pod %s: %w", uid, err)
+		return lifecycle.History{}, fmt.Errorf("cannot read the history of pod %s: %w: %w", uid, ErrTorn, err)
 	}
 	return h, nil
 }

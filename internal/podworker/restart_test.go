@@ -1,18 +1,24 @@
 package podworker
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/berth-run/berth/internal/db"
 	"github.com/berth-run/berth/internal/fault"
+	"github.com/berth-run/berth/internal/hooks"
 	"github.com/berth-run/berth/internal/lifecycle"
 )
 
@@ -269,4 +275,74 @@ func randomFaults(rnd *rand.Rand) []fault.Fault {
 		faults = append(faults, f)
 	}
 	return append(faults, fault.Fault{Kind: fault.KillAgent, After: 5 * time.Second}, fault.Fault{Kind: fault.KillAgent, After: 65 * time.Second})
+}
+
+// A preStop hook that an ending agent cuts off is begun again by the next one.
+func TestHooksAreBegunAgain(t *testing.T) {
+	for _, kill := range []bool{false, true} {
+		inBubble(t, "", func(t *testing.T, w *world) {
+			var begun, done atomic.Int64
+			w.hook = func(ctx context.Context, _ hooks.Hook) error {
+				begun.Add(1)
+				select {
+				case <-time.After(5 * time.Second):
+					done.Add(1)
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			pod := podOf("web", "app")
+			pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
+			w.set(Desired{Pod: pod})
+			w.waitFor("ready", time.Minute, func() bool { return w.ready(pod.UID) })
+			w.delete(pod)
+			time.Sleep(2 * time.Second)
+			w.restart(kill)
+			w.waitFor("finished", 10*time.Second, func() bool { return w.isFinished(pod.UID) })
+			if begun.Load() != 2 || done.Load() != 1 {
+				t.Errorf("kill=%v: the hook was begun %d times and ended %d times", kill, begun.Load(), done.Load())
+			}
+		})
+	}
+}
+
+// Histories are kept in the database, and those of terminal pods are known.
+func TestHistoriesAreKept(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "berth.db")
+	open := func() (*db.DB, *Histories) {
+		d, err := db.Open(db.Config{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d, NewHistories(d)
+	}
+	d, h := open()
+	want := lifecycle.History{SandboxAttempts: 3, Status: &corev1.PodStatus{Phase: corev1.PodSucceeded}}
+	if err := h.Save("u1", want); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d, h = open()
+	defer d.Close()
+	got, err := h.Load("u1")
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("%v, (-want +got)\n%s", err, diff)
+	}
+	if !h.Terminal("u1") || h.Terminal("u2") {
+		t.Error("terminal pods are not known")
+	}
+	h.Delete("u1")
+	if got, err := h.Load("u1"); err != nil || !cmp.Equal(got, lifecycle.History{}) {
+		t.Errorf("after its deletion: %+v, %v", got, err)
+	}
+	d.Put(historyBucket, "u3", []byte("{"))
+	if _, err := h.Load("u3"); !errors.Is(err, ErrTorn) {
+		t.Errorf("a torn history was read: %v", err)
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/berth-run/berth/internal/hooks"
 	"github.com/berth-run/berth/internal/lifecycle"
 	"github.com/berth-run/berth/internal/podruntime"
 )
@@ -130,7 +131,7 @@ func (w *Worker) doer(a lifecycle.Action) doer {
 	if a.Kind != lifecycle.RunPostStart && a.Kind != lifecycle.RunPreStop {
 		return w.cfg.Runtime.Do
 	}
-	hook := Hook{Pod: w.desired.Pod, ContainerID: a.ContainerID, IP: w.podIP()}
+	hook := hooks.Hook{Pod: w.desired.Pod, ContainerID: a.ContainerID, IP: w.podIP()}
 	hook.Container = containerOf(&hook.Pod.Spec, a.Container)
 	if hook.Container != nil && hook.Container.Lifecycle != nil {
 		hook.Handler = hook.Container.Lifecycle.PostStart
@@ -179,6 +180,9 @@ func (w *Worker) foldEnd(e ended) {
 	wk := w.working[e.key]
 	delete(w.working, e.key)
 	wk.cancel()
+	if w.detaching && e.err != nil {
+		return // abandoned; the next agent begins it again
+	}
 	took := time.Since(wk.since)
 	event := lifecycle.ActionEnded{
 		Action:      wk.action,

@@ -2,6 +2,7 @@ package podworker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -45,12 +46,13 @@ type Worker struct {
 	wall     time.Time     // the wall clock at the last look
 	mono     time.Time     // the monotonic clock then
 	// working holds what was started and has not ended, cancelled or not.
-	working  map[lifecycle.Key]*work
-	started  sync.WaitGroup // the goroutines of working
-	probes   []lifecycle.Probe
-	decision lifecycle.Decision
-	shown    *corev1.Pod // the pod as last handed to Status; nil: never
-	told     told
+	working   map[lifecycle.Key]*work
+	started   sync.WaitGroup // the goroutines of working
+	detaching bool           // Run is about to return, and what is under way is abandoned
+	probes    []lifecycle.Probe
+	decision  lifecycle.Decision
+	shown     *corev1.Pod // the pod as last handed to Status; nil: never
+	told      told
 }
 
 // New returns the worker of one pod. It does nothing before Run.
@@ -96,7 +98,10 @@ func (w *Worker) Probed(p lifecycle.Probed) {
 // error where the pod's history cannot be read.
 func (w *Worker) Run(ctx context.Context) error {
 	h, err := w.cfg.Records.Load(w.desired.Pod.UID)
-	if err != nil {
+	if errors.Is(err, ErrTorn) {
+		// What the runtime holds tells most of it.
+		w.log.Error("the pod's history is lost, it goes on with what is seen", "err", err)
+	} else if err != nil {
 		return fmt.Errorf("cannot run pod %s: %w", podName(w.desired.Pod), err)
 	}
 	w.history, w.saved = h, h
@@ -239,7 +244,7 @@ func (w *Worker) publish(d lifecycle.Decision) {
 	}
 	w.told.decided(w.recorder(), pod, d.Reasons)
 	if w.shown != pod || !equality.Semantic.DeepEqual(w.decision.Status, d.Status) {
-		w.cfg.Status.Set(pod, *d.Status.DeepCopy())
+		w.cfg.Status.Set(pod, d.Status)
 	}
 	if w.shown == nil || !reflect.DeepEqual(w.decision, d) {
 		w.cfg.Decided(pod, d)
@@ -281,6 +286,7 @@ func (w *Worker) changedAfter() bool {
 
 // detach abandons what is under way and keeps what is known.
 func (w *Worker) detach(ctx context.Context) {
+	w.detaching = true
 	for _, wk := range w.working {
 		wk.stop()
 	}

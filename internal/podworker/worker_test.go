@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-run/berth/internal/hooks"
 	"github.com/berth-run/berth/internal/lifecycle"
 )
 
@@ -89,7 +90,7 @@ func TestLostEventsOnlyDelay(t *testing.T) {
 func TestSlowHookDelaysNobody(t *testing.T) {
 	inBubble(t, "", func(t *testing.T, w *world) {
 		cut := make(chan time.Duration, 1)
-		w.hook = func(ctx context.Context, h Hook) error {
+		w.hook = func(ctx context.Context, h hooks.Hook) error {
 			began := time.Now()
 			<-ctx.Done()
 			cut <- time.Since(began)
@@ -258,7 +259,7 @@ func TestEventsAreTold(t *testing.T) {
 			}
 			return 0, 0
 		}
-		w.hook = func(context.Context, Hook) error { return errors.New("exit code 3") }
+		w.hook = func(context.Context, hooks.Hook) error { return errors.New("exit code 3") }
 		pod := podOf("web", "app")
 		pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
 		w.set(Desired{Pod: pod})

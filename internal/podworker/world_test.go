@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-run/berth/internal/fault"
+	"github.com/berth-run/berth/internal/hooks"
 	"github.com/berth-run/berth/internal/lifecycle"
 	"github.com/berth-run/berth/internal/podruntime/podruntimetest"
 )
@@ -136,7 +137,7 @@ type world struct {
 	t      *testing.T
 	rt     *podruntimetest.Fake
 	faults *fault.Injector
-	hook   func(ctx context.Context, h Hook) error
+	hook   func(ctx context.Context, h hooks.Hook) error
 
 	mu       sync.Mutex
 	records  *memRecords
@@ -159,7 +160,7 @@ func newWorld(t *testing.T, faults string) *world {
 	in := fault.NewInjector(time.Now(), list)
 	w := &world{
 		t: t, rt: podruntimetest.NewFake(in), faults: in, records: newMemRecords(in),
-		hook:     func(context.Context, Hook) error { return nil },
+		hook:     func(context.Context, hooks.Hook) error { return nil },
 		wanted:   map[types.UID]Desired{},
 		statuses: map[types.UID][]corev1.PodStatus{}, finished: map[types.UID]bool{}, probes: map[types.UID][]lifecycle.Probe{},
 	}
@@ -326,7 +327,7 @@ func (e worldEvents) Record(ref corev1.ObjectReference, eventType, reason, messa
 	e.w.events = append(e.w.events, fmt.Sprintf("%s %s %s: %s", eventType, reason, ref.FieldPath, message))
 }
 
-func (w *world) Run(ctx context.Context, h Hook) error { return w.hook(ctx, h) }
+func (w *world) Run(ctx context.Context, h hooks.Hook) error { return w.hook(ctx, h) }
 
 var nextUID int
 

@@ -49,13 +49,14 @@ type Volumes interface {
 	MakeTerminationLog(uid types.UID, container string, attempt int) (string, error)
 }
 
-// Cgroups makes the cgroups of pods.
+// Cgroups makes the cgroups of pods; PodCgroups is the real one.
 type Cgroups interface {
-	// Make makes the pod's cgroup with its limits and returns its name as the
-	// runtime wants it; idempotent.
-	Make(ctx context.Context, pod *corev1.Pod) (parent string, err error)
+	// Make makes the pod's cgroup with its limits; idempotent.
+	Make(ctx context.Context, pod *corev1.Pod) error
+	// Parent names the pod's cgroup as the runtime wants it.
+	Parent(pod *corev1.Pod) string
 	// Remove removes the pod's cgroup; no error if there is none.
-	Remove(ctx context.Context, pod *corev1.Pod) error
+	Remove(ctx context.Context, uid types.UID) error
 }
 
 // Sources is where ConfigMaps and Secrets come from. The error for one that

@@ -91,11 +91,8 @@ func (r *Runtime) containerConfig(ctx context.Context, pod *corev1.Pod, spec *co
 	if err != nil {
 		return nil, nil, failed(lifecycle.ReasonCreateContainerError, err)
 	}
-	base, err := r.facts(ctx, pod, box.Attempt)
-	if err != nil {
-		return nil, nil, failed(lifecycle.ReasonCreateContainerError, err)
-	}
-	sandbox, err := r.sandboxConfig(ctx, pod, box.Attempt)
+	base := r.facts(pod, box.Attempt)
+	sandbox, err := r.sandboxConfig(pod, box.Attempt)
 	if err != nil {
 		return nil, nil, err
 	}

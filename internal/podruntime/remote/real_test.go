@@ -12,14 +12,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/berth-run/berth/internal/cgroup"
 	"github.com/berth-run/berth/internal/cri"
 	"github.com/berth-run/berth/internal/cri/imagestore"
 	"github.com/berth-run/berth/internal/cri/network"
+	"github.com/berth-run/berth/internal/lifecycle"
 	"github.com/berth-run/berth/internal/podconfig"
+	"github.com/berth-run/berth/internal/podruntime"
 	"github.com/berth-run/berth/internal/podruntime/podruntimetest"
 	"github.com/berth-run/berth/internal/shim"
 	"github.com/berth-run/berth/internal/volume"
@@ -37,6 +41,7 @@ type realStack struct {
 	network *network.Network
 	service *cri.Service
 	runtime *Runtime
+	tree    *cgroup.Tree
 	stop    func() error
 }
 
@@ -125,6 +130,11 @@ func (r *realStack) open(ctx context.Context) (err error) {
 
 // restarted makes another Runtime on the stack, as a restarted agent does.
 func (r *realStack) restarted() (*Runtime, error) {
+	tree, err := cgroup.Open(cgroup.Config{Root: r.cgroup})
+	if err != nil {
+		return nil, err
+	}
+	r.tree = tree
 	volumes, err := volume.New(volume.Config{Root: filepath.Join(r.dir, "root"), Sources: objects{}})
 	if err != nil {
 		return nil, err
@@ -132,9 +142,10 @@ func (r *realStack) restarted() (*Runtime, error) {
 	return New(Config{
 		Service: r.service, Images: r.service, Volumes: volumes, Sources: objects{},
 		Facts: func(*corev1.Pod) podconfig.Facts {
-			return podconfig.Facts{LogRoot: filepath.Join(r.dir, "logs"), CgroupParent: r.cgroup, MemoryBytes: 1 << 30}
+			return podconfig.Facts{LogRoot: filepath.Join(r.dir, "logs"), MemoryBytes: 1 << 30}
 		},
-		Owner: "remote-test",
+		Cgroups: PodCgroups{tree},
+		Owner:   "remote-test",
 	})
 }
 
@@ -155,19 +166,8 @@ func (r *realStack) close(ctx context.Context) error {
 	if r.images != nil {
 		errs = append(errs, r.images.Close())
 	}
-	left, _ := filepath.Glob("/sys/fs/cgroup/*" + r.cgroup + "*")
-	for _, dir := range append(left, "/sys/fs/cgroup"+r.cgroup) {
-		for range 50 { // the shim may need a moment to be gone
-			os.Remove(filepath.Join(dir, "shim"))
-			os.Remove(dir)
-			if _, err := os.Stat(dir); err != nil {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-		if _, err := os.Stat(dir); err == nil {
-			errs = append(errs, fmt.Errorf("cgroup %s is left", dir))
-		}
+	if r.tree != nil {
+		errs = append(errs, r.tree.Cleanup(ctx))
 	}
 	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
 }
@@ -180,4 +180,68 @@ func TestEmbeddedRuntimeKeepsTheContract(t *testing.T) {
 			Runtime: r.runtime, Image: imagestore.DemoName, Has: []podruntimetest.Ability{podruntimetest.Programs},
 		}
 	})
+}
+
+// Another process finds what runs as it was, and goes on with it.
+func TestAnotherProcessFindsWhatRuns(t *testing.T) {
+	r := real(t)
+	pod := simplePod()
+	pod.UID = "another-process"
+	c := &pod.Spec.Containers[0]
+	c.Image, c.Args, c.TerminationMessagePath = imagestore.DemoName, []string{"exit", "5", "--after", "1s"}, "/dev/termination-log"
+	do := func(rt *Runtime, a lifecycle.Action) podruntime.Result {
+		t.Helper()
+		result, err := rt.Do(t.Context(), pod, a)
+		if err != nil {
+			t.Fatalf("%s: %v", a.Key(), err)
+		}
+		return result
+	}
+	observe := func(rt *Runtime) lifecycle.Observed {
+		t.Helper()
+		o, err := rt.Observe(t.Context(), pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.At = time.Time{}
+		return o
+	}
+	do(r.runtime, lifecycle.Action{Kind: lifecycle.PrepareVolumes})
+	do(r.runtime, lifecycle.Action{Kind: lifecycle.CreateSandbox})
+	sandbox := observe(r.runtime).Sandboxes[0]
+	start := lifecycle.Action{Kind: lifecycle.StartContainer, Container: "app", SandboxID: sandbox.ID}
+	start.ImageRef = do(r.runtime, lifecycle.Action{Kind: lifecycle.PullImage, Container: "app"}).ImageRef
+	first := do(r.runtime, start).ContainerID
+	other, err := r.restarted()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(observe(r.runtime), observe(other)); diff != "" {
+		t.Errorf("another process sees (-this +other)\n%s", diff)
+	}
+	if id := do(other, start).ContainerID; id != first {
+		t.Errorf("the start is begun again: %s, then %s", first, id)
+	}
+	do(other, lifecycle.Action{Kind: lifecycle.CreateSandbox}) // as if its answer had been lost
+	start.Attempt = 1
+	for { // the first ends by itself
+		if o := observe(other); o.Containers[0].State == lifecycle.ContainerExited {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+		other.seen.outdate(pod.UID)
+	}
+	second := do(other, start).ContainerID
+	do(other, lifecycle.Action{Kind: lifecycle.StopContainer, Container: "app", ContainerID: second, Until: time.Now()})
+	if o := observe(other); len(o.Sandboxes) != 1 || len(o.Containers) != 2 {
+		t.Errorf("in the end: %+v", o)
+	}
+	for _, id := range []string{first, second} {
+		do(other, lifecycle.Action{Kind: lifecycle.RemoveContainer, Container: "app", ContainerID: id})
+	}
+	do(other, lifecycle.Action{Kind: lifecycle.RemoveSandbox, SandboxID: sandbox.ID})
+	do(other, lifecycle.Action{Kind: lifecycle.RemovePod})
+	if o := observe(other); o.Leftovers || len(o.Sandboxes) > 0 {
+		t.Errorf("left: %+v", o)
+	}
 }

@@ -35,7 +35,7 @@ func (r *Runtime) createSandbox(ctx context.Context, pod *corev1.Pod, a lifecycl
 			return err
 		}
 	}
-	config, err := r.sandboxConfig(ctx, pod, a.Attempt)
+	config, err := r.sandboxConfig(pod, a.Attempt)
 	if err != nil {
 		return err
 	}
@@ -49,26 +49,18 @@ func (r *Runtime) createSandbox(ctx context.Context, pod *corev1.Pod, a lifecycl
 }
 
 // facts are what is known of the node and the pod.
-func (r *Runtime) facts(ctx context.Context, pod *corev1.Pod, sandboxAttempt int) (podconfig.Facts, error) {
+func (r *Runtime) facts(pod *corev1.Pod, sandboxAttempt int) podconfig.Facts {
 	f := r.cfg.Facts(pod)
 	f.Attempt = sandboxAttempt
 	if r.cfg.Cgroups != nil {
-		parent, err := r.cfg.Cgroups.Make(ctx, pod)
-		if err != nil {
-			return f, fmt.Errorf("cannot make cgroup of pod %s: %w", podName(pod), err)
-		}
-		f.CgroupParent = parent
+		f.CgroupParent = r.cfg.Cgroups.Parent(pod)
 	}
-	return f, nil
+	return f
 }
 
 // sandboxConfig is the config of the sandbox, the same each time it is asked.
-func (r *Runtime) sandboxConfig(ctx context.Context, pod *corev1.Pod, attempt int) (*runtimeapi.PodSandboxConfig, error) {
-	f, err := r.facts(ctx, pod, attempt)
-	if err != nil {
-		return nil, err
-	}
-	config, err := podconfig.Sandbox(pod, f)
+func (r *Runtime) sandboxConfig(pod *corev1.Pod, attempt int) (*runtimeapi.PodSandboxConfig, error) {
+	config, err := podconfig.Sandbox(pod, r.facts(pod, attempt))
 	if err != nil {
 		return nil, err
 	}

@@ -54,7 +54,7 @@ func (r *Runtime) prepareVolumes(ctx context.Context, pod *corev1.Pod) error {
 		return fmt.Errorf("cannot make folder of pod: %w", err)
 	}
 	if r.cfg.Cgroups != nil {
-		if _, err := r.cfg.Cgroups.Make(ctx, pod); err != nil {
+		if err := r.cfg.Cgroups.Make(ctx, pod); err != nil {
 			return fmt.Errorf("cannot make cgroup of pod %s: %w", podName(pod), err)
 		}
 	}
@@ -99,7 +99,7 @@ func (r *Runtime) volumesOf(ctx context.Context, pod *corev1.Pod) (map[string]po
 func (r *Runtime) removePod(ctx context.Context, pod *corev1.Pod) error {
 	// The folder goes last: while it is there, the pod counts as not gone.
 	if r.cfg.Cgroups != nil {
-		if err := r.cfg.Cgroups.Remove(ctx, pod); err != nil {
+		if err := r.cfg.Cgroups.Remove(ctx, pod.UID); err != nil {
 			return fmt.Errorf("cannot remove cgroup of pod %s: %w", podName(pod), err)
 		}
 	}
