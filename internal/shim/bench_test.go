@@ -38,6 +38,24 @@ func benchmarkStart(b *testing.B, change func(*specs.Spec)) {
 	percentile(b, times)
 }
 
+// Delete of a running container.
+func BenchmarkDelete(b *testing.B) {
+	n := newNode(b)
+	var times []time.Duration
+	for i := 0; b.Loop(); i++ {
+		b.StopTimer()
+		r := n.bundle(fmt.Sprintf("c%d", i), nil, "sleep")
+		n.start(r)
+		b.StartTimer()
+		began := time.Now()
+		if err := n.Delete(n.ctx, r.ID); err != nil {
+			b.Fatal(err)
+		}
+		times = append(times, time.Since(began))
+	}
+	percentile(b, times)
+}
+
 // Create and Start, without and with a seccomp profile of the default's size.
 func BenchmarkStart(b *testing.B) { benchmarkStart(b, nil) }
 

@@ -154,3 +154,40 @@ func TestExecLeavesDaemonsAlone(t *testing.T) {
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestExecWithTerminal(t *testing.T) {
+	n := newNode(t)
+	n.start(n.bundle("a", nil, "init"))
+	var out buffer
+	sizes := make(chan shim.Size, 1)
+	p := process("size")
+	p.Terminal = true
+	ctx, cancel := context.WithCancel(n.ctx)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.Exec(ctx, shim.ExecRequest{ID: "a", ExecID: "e", Process: p, TTY: true, Stdout: &out, Resize: sizes})
+		ended <- err
+	}()
+	n.until("it says its size", func() bool { return strings.Contains(out.String(), "x") })
+	sizes <- shim.Size{Width: 90, Height: 30}
+	n.until("it sees the first size", func() bool { return strings.Contains(out.String(), "90x30\r\n") })
+	if err := n.Resize(n.ctx, "a", "e", 91, 31); err != nil {
+		t.Fatal(err)
+	}
+	n.until("it sees the second size", func() bool { return strings.Contains(out.String(), "91x31\r\n") })
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if err := n.Resize(n.ctx, "a", "e", 91, 31); !errors.Is(err, shim.ErrNotFound) {
+		t.Errorf("resize after the end: %v", err)
+	}
+	// A command that ends by itself has all its output written.
+	out = buffer{}
+	p = process("echo", "all of it")
+	p.Terminal = true
+	exit, err := n.Exec(n.ctx, shim.ExecRequest{ID: "a", Process: p, TTY: true, Stdout: &out})
+	if err != nil || exit.Code != 0 || out.String() != "all of it\r\n" {
+		t.Errorf("exit %+v, %v, output %q", exit, err, out.String())
+	}
+}

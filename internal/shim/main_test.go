@@ -161,15 +161,17 @@ func (n *node) removeCgroups() {
 		roots = append(roots, found...)
 	}
 	for _, root := range roots {
-		// The shim's own group may be busy for a moment after its end.
+		// A group is busy for a moment after its last process or child group.
 		var err error
 		for range 500 {
 			if err = syscall.Rmdir(filepath.Join(root, "shim")); err == nil || err == syscall.ENOENT {
-				break
+				if err = syscall.Rmdir(root); err == nil {
+					break
+				}
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
-		if err := syscall.Rmdir(root); err != nil {
+		if err != nil {
 			left, _ := filepath.Glob(root + "/*/")
 			n.Errorf("cgroup left behind: %s: %v %q", root, err, left)
 		}
@@ -247,7 +249,7 @@ func (n *node) bundle(id string, change func(*specs.Spec), args ...string) shim.
 			CgroupsPath: n.cgroup + "/" + id,
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace},
-				{Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace},
+				{Type: specs.UTSNamespace},
 			},
 			Resources: &specs.LinuxResources{},
 		},
