@@ -52,7 +52,7 @@ func (h History) actionStarted(e ActionStarted) History {
 	c.Starting = true
 	c.StartedIn = a.SandboxID
 	c.Round = h.RestartAll
-	c.ID, c.Seen, c.MadeAt = "", false, time.Time{}
+	c.ID, c.Seen, c.MadeAt, c.Stepped = "", false, time.Time{}, 0
 	c.Exit, c.Stop, c.StopFailure, c.Probes = nil, nil, nil, nil
 	c.PostStart, c.PreStop = HookHistory{}, HookHistory{}
 	return h.with(a.Container, c)
@@ -69,6 +69,7 @@ func (h History) actionEnded(e ActionEnded) History {
 	case CreateSandbox:
 		if e.Err == nil && !e.Canceled {
 			h.SandboxAttempts = max(h.SandboxAttempts, a.Attempt+1)
+			h.SandboxMadeAt = e.At
 		}
 		return h.podFailure(e)
 	case RemovePod:
@@ -149,7 +150,7 @@ func (h History) startEnded(e ActionEnded) History {
 	}
 	if !e.Canceled {
 		b := retryBackoff
-		if e.ContainerID != "" {
+		if e.ContainerID != "" && c.Exit != nil {
 			b = noBackoff // its exit carries the back-off
 		}
 		c.Start = nextFailure(c.Start, *e.Err, e.At, b)
@@ -171,6 +172,7 @@ func (c ContainerHistory) undoStart() ContainerHistory {
 	if c.LastExit != nil && c.LastExit.Attempt == c.Attempts-1 {
 		c.Exit, c.LastExit = c.LastExit, nil
 		c.ID, c.Seen = c.Exit.ID, true
+		c.StartedIn, c.Round = c.Exit.In, c.Exit.Round
 	}
 	return c
 }
@@ -203,6 +205,9 @@ func (h History) podFailure(e ActionEnded) History {
 // looked folds what was observed: containers that came to be, that ended, that
 // vanished, and starts that were interrupted.
 func (h History) looked(e Looked) History {
+	if ahead := h.newest().Sub(e.Observed.At); ahead > mostAhead {
+		h = h.shifted(-ahead)
+	}
 	seen := make(map[string]bool, len(e.Observed.Containers))
 	for _, o := range sortedContainers(e.Observed.Containers) {
 		seen[o.ID] = true
@@ -214,18 +219,20 @@ func (h History) looked(e Looked) History {
 	for _, name := range sortedKeys(h.Containers) {
 		c := h.Containers[name]
 		switch {
+		case c.Starting && !starting(e.UnderWay, name) && seen[c.ID]:
+			c.Starting = false // made, and not run: the same attempt goes on
+			h = h.with(name, c)
 		case c.Starting && !starting(e.UnderWay, name):
 			h = h.with(name, c.interrupted(e.Observed))
 		case c.ID != "" && c.Exit == nil && !seen[c.ID] && !starting(e.UnderWay, name) &&
 			(c.Seen || e.Observed.At.After(c.MadeAt)):
-			c.Exit = &Exit{
+			// Its start is unknown too, so that the back-off counts it as a crash.
+			h = h.with(name, c.ended(Exit{
 				ID: c.ID, Attempt: c.Attempts - 1, Unknown: true,
-				Reason:  ReasonContainerStatusUnknown,
-				Message: "the container is gone from the runtime, and how it ended is not known",
-				// Its start is unknown too, so that the back-off counts it as a crash.
+				Reason:     ReasonContainerStatusUnknown,
+				Message:    "the container is gone from the runtime, and how it ended is not known",
 				FinishedAt: e.Observed.At,
-			}
-			h = h.with(name, c.crashed(*c.Exit))
+			}, e.Observed.At))
 		}
 	}
 	return h
@@ -241,13 +248,25 @@ func (c ContainerHistory) interrupted(o Observed) ContainerHistory {
 		}
 	}
 	c.Starting = false
-	c.Exit = &Exit{
+	return c.ended(Exit{
 		Attempt: c.Attempts - 1, Unknown: true,
 		Reason:     ReasonContainerStatusUnknown,
 		Message:    "the container may have run: its start was begun, and its sandbox was lost before the start was seen to end",
 		FinishedAt: o.At,
+	}, o.At)
+}
+
+// ended folds the end of the newest attempt, as it was seen at at.
+func (c ContainerHistory) ended(x Exit, at time.Time) ContainerHistory {
+	x.In, x.Round = c.StartedIn, c.Round
+	x.Restart = c.Stop != nil && c.Stop.Restart
+	c.Exit = &x
+	if c.Start != nil {
+		f := *c.Start
+		f.Until = f.At // the exit carries the back-off
+		c.Start = &f
 	}
-	return c.crashed(*c.Exit)
+	return c.crashed(x, at)
 }
 
 func (h History) sawContainer(o Container, at time.Time) History {
@@ -284,8 +303,7 @@ func (h History) sawContainer(o Container, at time.Time) History {
 	}
 	if o.State == ContainerExited && c.Exit == nil {
 		x := exitOf(o)
-		c.Exit = &x
-		c = c.crashed(x)
+		c = c.ended(x, at)
 	}
 	return h.with(o.Name, c)
 }

@@ -138,11 +138,8 @@ func (v *view) podReady(containers corev1.PodCondition) corev1.PodCondition {
 // restartingCondition is reported by pods that have a rule to restart all
 // containers (KEP-5532).
 func (v *view) restartingCondition(phase corev1.PodPhase) (corev1.PodCondition, bool) {
-	has, restarting := false, v.d.Begin.RestartAll
+	has, restarting := hasRestartAllRule(v.pod), v.d.Begin.RestartAll
 	for m := range v.members() {
-		for _, r := range m.spec.RestartPolicyRules {
-			has = has || r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
-		}
 		restarting = restarting || m.kind != ephemeralContainer && m.h.Attempts > 0 && m.h.Round < v.h.RestartAll && m.alive()
 	}
 	c := corev1.PodCondition{Type: corev1.AllContainersRestarting, Status: corev1.ConditionFalse}

@@ -22,6 +22,8 @@ type History struct {
 	Failures map[ActionKind]FailureHistory `json:"failures,omitempty"`
 	// Termination is set once the end of the pod was begun.
 	Termination *Termination `json:"termination,omitempty"`
+	// SandboxMadeAt is when the last sandbox was made.
+	SandboxMadeAt time.Time `json:"sandboxMadeAt,omitzero"`
 	// VolumesFor is the sandbox attempt, plus one, that the volumes were last
 	// prepared for; 0: nothing is prepared.
 	VolumesFor int `json:"volumesFor,omitempty"`
@@ -50,6 +52,9 @@ type ContainerHistory struct {
 	ID     string    `json:"id,omitempty"`
 	Seen   bool      `json:"seen,omitempty"`
 	MadeAt time.Time `json:"madeAt,omitzero"`
+	// Stepped is how far the clock was set while the newest attempt ran: the
+	// runtime tells its start by the clock of then.
+	Stepped time.Duration `json:"stepped,omitempty"`
 	// Exit is how the newest attempt ended, once seen; LastExit how the one
 	// before did. They outlive the containers.
 	Exit     *Exit `json:"exit,omitempty"`
@@ -110,6 +115,12 @@ type Exit struct {
 	Message    string    `json:"message,omitempty"`
 	StartedAt  time.Time `json:"startedAt,omitzero"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"`
+	// In is the sandbox it ran in, Round the History.RestartAll it belonged to.
+	In    string `json:"in,omitempty"`
+	Round int    `json:"round,omitempty"`
+	// Restart says that it was stopped in order to start again, whatever its
+	// restart policy says.
+	Restart bool `json:"restart,omitempty"`
 }
 
 // BackoffHistory is the growing wait between restarts.

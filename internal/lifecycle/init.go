@@ -79,7 +79,7 @@ func (v *view) initFailed() *member {
 		if m.h.Round != v.h.RestartAll {
 			continue
 		}
-		if m.h.Stop != nil && m.h.Stop.Restart {
+		if m.h.Exit.Restart {
 			continue
 		}
 		if !restarts(v.pod, m.spec, *m.h.Exit) {

@@ -105,10 +105,7 @@ func (v *view) runsOnce(m *member) bool {
 	if !m.exited() || m.starting || m.h.Round != v.h.RestartAll {
 		return false
 	}
-	if m.h.Stop != nil && m.h.Stop.Restart {
-		return false
-	}
-	return !restarts(v.pod, m.spec, *m.h.Exit)
+	return !m.h.Exit.Restart && !restarts(v.pod, m.spec, *m.h.Exit)
 }
 
 // someoneMayStart says that some main container has yet to run.

@@ -52,7 +52,7 @@ type Probe struct {
 // probeRules say which probes should run: startup alone first, then readiness
 // and liveness. While a container stops, only its readiness is still asked for.
 func (v *view) probeRules() {
-	ending := v.h.Termination != nil || v.d.Begin.End != nil
+	ending := v.ending()
 	for m := range v.members() {
 		if m.kind == plainInit || m.kind == ephemeralContainer || !m.running() || m.starting {
 			continue

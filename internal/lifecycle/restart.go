@@ -40,16 +40,22 @@ func nextFailure(prev *FailureHistory, f Failed, at time.Time, b backoff) *Failu
 }
 
 // crashed grows the wait before the next start after exit x. The first restart
-// comes at once; a container that ran long starts again from nothing.
-func (c ContainerHistory) crashed(x Exit) ContainerHistory {
+// comes at once; a container that ran long starts again from nothing. The wait counts
+// from the end, or from when it was seen if the runtime does not tell the time
+// or tells it by a clock that was set back since.
+func (c ContainerHistory) crashed(x Exit, seen time.Time) ContainerHistory {
 	wait := minWait
 	switch {
-	case c.Backoff.Since.IsZero(), !x.StartedAt.IsZero() && x.FinishedAt.Sub(x.StartedAt) > forgetWait:
+	case c.Backoff.Since.IsZero(), !x.StartedAt.IsZero() && x.FinishedAt.Sub(x.StartedAt)-c.Stepped > forgetWait:
 		wait = 0
 	case c.Backoff.Wait > 0:
 		wait = min(2*c.Backoff.Wait, maxWait)
 	}
-	c.Backoff = BackoffHistory{Wait: wait, Since: x.FinishedAt}
+	since := x.FinishedAt
+	if since.IsZero() || since.After(seen) {
+		since = seen
+	}
+	c.Backoff = BackoffHistory{Wait: wait, Since: since}
 	return c
 }
 
@@ -108,6 +114,20 @@ func restartsAll(c *corev1.Container, x Exit) bool {
 	}
 	r := matchingRule(c, x.Code)
 	return r != nil && r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
+}
+
+// hasRestartAllRule says that some container's exit can start all over.
+func hasRestartAllRule(pod *corev1.Pod) bool {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, r := range list[i].RestartPolicyRules {
+				if r.Action == corev1.ContainerRestartRuleActionRestartAllContainers {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 func matchingRule(c *corev1.Container, code int32) *corev1.ContainerRestartRule {

@@ -1,6 +1,14 @@
 package lifecycle
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// sandboxWait is the least time between two sandboxes of a pod: one that breaks
+// as soon as it is made must not keep the node busy.
+const sandboxWait = 5 * time.Second
 
 // sandboxUsable says that containers can be started in s.
 func sandboxUsable(pod *corev1.Pod, s *Sandbox) bool {
@@ -23,9 +31,12 @@ func (v *view) sandboxRules() bool {
 			return false
 		}
 		if v.sandbox.Ready {
-			v.want(Action{Kind: StopSandbox, SandboxID: v.sandbox.ID, Why: "sandbox changed"})
+			v.wantUnlessFailing(Action{Kind: StopSandbox, SandboxID: v.sandbox.ID, Why: "sandbox changed"})
 			return false
 		}
+	}
+	if v.h.SandboxAttempts > 0 && !v.underWay(CreateSandbox) && v.waits(v.h.SandboxMadeAt.Add(sandboxWait)) {
+		return false
 	}
 	attempt := v.h.SandboxAttempts
 	if v.h.VolumesFor != attempt+1 {
@@ -60,9 +71,9 @@ func (v *view) retireSandboxes() {
 	for _, s := range v.sandboxes[:len(v.sandboxes)-1] {
 		switch {
 		case s.Ready:
-			v.want(Action{Kind: StopSandbox, SandboxID: s.ID, Why: "an older sandbox of the pod"})
+			v.wantUnlessFailing(Action{Kind: StopSandbox, SandboxID: s.ID, Why: "an older sandbox of the pod"})
 		case !holds[s.ID]:
-			v.want(Action{Kind: RemoveSandbox, SandboxID: s.ID, Why: "an older sandbox of the pod"})
+			v.wantUnlessFailing(Action{Kind: RemoveSandbox, SandboxID: s.ID, Why: "an older sandbox of the pod"})
 		}
 	}
 }

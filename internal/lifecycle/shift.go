@@ -8,6 +8,9 @@ func (h History) shifted(d time.Duration) History {
 	for _, name := range sortedKeys(h.Containers) {
 		c := h.Containers[name]
 		move(d, &c.MadeAt, &c.Backoff.Since)
+		if c.ID != "" && c.Exit == nil {
+			c.Stepped += d
+		}
 		c.Exit = shiftExit(c.Exit, d)
 		c.LastExit = shiftExit(c.LastExit, d)
 		c.Pull = shiftFailure(c.Pull, d)
@@ -40,8 +43,44 @@ func (h History) shifted(d time.Duration) History {
 		move(d, &t.At, &t.Deadline)
 		h.Termination = &t
 	}
-	move(d, &h.Began)
+	move(d, &h.Began, &h.SandboxMadeAt)
 	return h
+}
+
+// mostAhead is how far the history may be ahead of a look: a look may have been
+// begun before what it is folded after. More means that the clock was set back
+// while no agent ran, and that waits would last as long as that.
+const mostAhead = time.Minute
+
+// newest is the latest time by the agent's own clock.
+func (h History) newest() time.Time {
+	latest := h.Began
+	add := func(times ...time.Time) {
+		for _, t := range times {
+			if t.After(latest) {
+				latest = t
+			}
+		}
+	}
+	add(h.SandboxMadeAt)
+	for _, c := range h.Containers {
+		add(c.MadeAt, c.Backoff.Since)
+		if c.Stop != nil {
+			add(c.Stop.Since, c.Stop.SignalAt)
+		}
+		for _, f := range []*FailureHistory{c.Pull, c.Start, c.StopFailure} {
+			if f != nil {
+				add(f.At)
+			}
+		}
+	}
+	for _, f := range h.Failures {
+		add(f.At)
+	}
+	if h.Termination != nil {
+		add(h.Termination.At)
+	}
+	return latest
 }
 
 func move(d time.Duration, times ...*time.Time) {

@@ -106,6 +106,10 @@ func (v *view) containerStatus(m *member, old *corev1.PodStatus) corev1.Containe
 	case m.waiting != nil:
 		st.State.Waiting = m.waiting
 		st.LastTerminationState = v.terminated(lastOf(m.h.Exit, m.h.LastExit))
+	case m.h.Exit != nil && m.h.Exit.Restart && !v.ending() && !restarts(v.pod, m.spec, *m.h.Exit):
+		// Never said to have ended: the API would let it not run again.
+		st.State.Waiting = v.defaultWaiting()
+		st.LastTerminationState = v.terminated(m.h.Exit)
 	case m.h.Exit != nil:
 		st.State = v.terminated(m.h.Exit)
 		st.LastTerminationState = v.terminated(m.h.LastExit)
@@ -113,8 +117,25 @@ func (v *view) containerStatus(m *member, old *corev1.PodStatus) corev1.Containe
 		st.State.Waiting = v.defaultWaiting()
 		st.LastTerminationState = v.terminated(m.h.LastExit)
 	}
+	if x := v.stillReported(m); x != nil {
+		st.State, st.LastTerminationState = v.terminated(x), corev1.ContainerState{}
+	}
 	v.readiness(m, &st)
 	return st
+}
+
+// stillReported is the end that a container goes on being reported with although
+// it runs again, as init containers do in a new sandbox: the API accepts no other
+// state after an end that the policy does not restart, until another end.
+// Source: ValidatePodStatusUpdate.
+func (v *view) stillReported(m *member) *Exit {
+	forGood := func(x *Exit) bool {
+		return x != nil && !x.Restart && !restarts(v.pod, m.spec, *x)
+	}
+	if m.kind != plainInit || hasRestartAllRule(v.pod) || !forGood(m.h.Exit) && !forGood(m.h.LastExit) {
+		return nil
+	}
+	return lastOf(m.h.Exit, m.h.LastExit)
 }
 
 func (v *view) readiness(m *member, st *corev1.ContainerStatus) {

@@ -190,6 +190,9 @@ func (v *view) wantUnlessFailing(a Action) {
 	v.want(a)
 }
 
+// ending says that the pod is to end, or ends.
+func (v *view) ending() bool { return v.h.Termination != nil || v.d.Begin.End != nil }
+
 // stopReason says how and why a container stops.
 type stopReason struct {
 	why     string
@@ -241,6 +244,9 @@ func (v *view) stop(m *member, r stopReason) {
 func (v *view) stopStrays() {
 	for _, c := range v.strays {
 		if c.State == ContainerRunning || c.State == ContainerUnknown {
+			if f := v.h.Containers[c.Name].StopFailure; f != nil && v.waits(f.Until) {
+				continue
+			}
 			v.want(Action{Kind: StopContainer, Container: c.Name, ContainerID: c.ID, Attempt: c.Attempt,
 				Until: c.CreatedAt, Why: "it is not a container of the pod as it should be"})
 		}
