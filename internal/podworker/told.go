@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/berth-run/berth/internal/format"
 	"github.com/berth-run/berth/internal/lifecycle"
 	"github.com/berth-run/berth/internal/podruntime"
 )
@@ -108,7 +109,7 @@ func (t *told) decided(r podruntime.Recorder, pod *corev1.Pod, reasons []lifecyc
 		switch reason.Code {
 		case lifecycle.ReasonCrashLoopBackOff:
 			r.Record(ref, corev1.EventTypeWarning, "BackOff", fmt.Sprintf(
-				"Back-off restarting failed container %s in pod %s", reason.Container, podName(pod)))
+				"Back-off restarting failed container %s in pod %s", reason.Container, format.Pod(pod)))
 		case lifecycle.ReasonImagePullBackOff:
 			r.Record(ref, corev1.EventTypeNormal, "BackOff", reason.Message)
 			r.Record(ref, corev1.EventTypeWarning, "Failed", "Error: "+lifecycle.ReasonImagePullBackOff)

@@ -72,6 +72,9 @@ func (w *Worker) reconcile(ctx context.Context, want []lifecycle.Action) (again 
 		return false
 	}
 	unrecorded := w.record(ctx, fresh)
+	if ctx.Err() != nil {
+		return false // the next agent finds starts that were begun and made nothing
+	}
 	for _, a := range fresh {
 		if a.Kind == lifecycle.StartContainer && unrecorded != nil {
 			w.refuse(a, unrecorded)

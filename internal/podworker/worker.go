@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/berth-run/berth/internal/format"
 	"github.com/berth-run/berth/internal/lifecycle"
 )
 
@@ -66,17 +67,12 @@ func New(cfg Config, d Desired) (*Worker, error) {
 func newWorker(cfg Config, d Desired) *Worker {
 	return &Worker{
 		cfg:     cfg,
-		log:     cfg.Log.With("pod", podName(d.Pod), "uid", d.Pod.UID),
+		log:     cfg.Log.With("pod", format.Pod(d.Pod), "uid", d.Pod.UID),
 		box:     newInbox(),
 		desired: d,
 		unseen:  true,
 		working: make(map[lifecycle.Key]*work),
 	}
-}
-
-// podName is how logs and events name a pod.
-func podName(pod *corev1.Pod) string {
-	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
 }
 
 // Update says what is wanted of the pod now.
@@ -102,7 +98,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		// What the runtime holds tells most of it.
 		w.log.Error("the pod's history is lost, it goes on with what is seen", "err", err)
 	} else if err != nil {
-		return fmt.Errorf("cannot run pod %s: %w", podName(w.desired.Pod), err)
+		return fmt.Errorf("cannot run pod %s: %w", format.Pod(w.desired.Pod), err)
 	}
 	w.history, w.saved = h, h
 	w.wall, w.mono = w.cfg.Wall().Round(0), time.Now()

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-run/berth/internal/format"
 	"github.com/berth-run/berth/internal/hooks"
 	"github.com/berth-run/berth/internal/lifecycle"
 )
@@ -273,7 +274,7 @@ func TestEventsAreTold(t *testing.T) {
 			"Warning Failed spec.containers{app}: Error: ErrImagePull",
 			"Normal Created spec.containers{app}: Container created",
 			"Normal Started spec.containers{app}: Container started",
-			"Warning BackOff spec.containers{app}: Back-off restarting failed container app in pod " + podName(pod),
+			"Warning BackOff spec.containers{app}: Back-off restarting failed container app in pod " + format.Pod(pod),
 			"Normal Killing spec.containers{app}: Stopping container app",
 			"Warning FailedPreStopHook spec.containers{app}: exit code 3",
 		} {

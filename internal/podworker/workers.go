@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-run/berth/internal/format"
 	"github.com/berth-run/berth/internal/lifecycle"
 )
 
@@ -70,7 +71,7 @@ func (s *Workers) run(ctx context.Context, m *member) {
 	for {
 		err := m.worker.Run(ctx)
 		if err != nil {
-			s.cfg.Log.Error("cannot run the pod", "pod", podName(m.desired.Pod), "err", err)
+			s.cfg.Log.Error("cannot run the pod", "pod", format.Pod(m.desired.Pod), "err", err)
 		}
 		s.mu.Lock()
 		if ctx.Err() == nil && err == nil && m.worker.changedAfter() {

@@ -105,6 +105,13 @@ type Config struct {
 	Credentials Credentials
 	// Puller pulls with progress; nil: Images pulls, without.
 	Puller Puller
+	// LocalRegistry is the registry in names of images that are made on this
+	// machine: they are never pulled, whatever the policy. Default
+	// "berth.local".
+	LocalRegistry string
+	// MakeLocal makes such an image, if it is one that berth makes by itself;
+	// called before each use. Default: nobody.
+	MakeLocal func(ctx context.Context, image string) error
 	// Progress is told how pulls go on. It must not block. Default: nobody.
 	Progress func(Progress)
 	// Recorder takes Pulling and Pulled. Default: nobody.
@@ -142,6 +149,12 @@ func (c *Config) complete() error {
 	}
 	if c.Puller == nil && c.Images != nil {
 		c.Puller = plainPuller{c.Images}
+	}
+	if c.LocalRegistry == "" {
+		c.LocalRegistry = "berth.local"
+	}
+	if c.MakeLocal == nil {
+		c.MakeLocal = func(context.Context, string) error { return nil }
 	}
 	if c.Progress == nil {
 		c.Progress = func(Progress) {}

@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
 
+	"github.com/berth-run/berth/internal/format"
 	"github.com/berth-run/berth/internal/lifecycle"
 	"github.com/berth-run/berth/internal/podconfig"
 )
@@ -125,7 +126,7 @@ func (r *Runtime) removeContainer(ctx context.Context, pod *corev1.Pod, a lifecy
 	}
 	dir := filepath.Join(podconfig.LogDirectory(pod, r.cfg.Facts(pod).LogRoot), a.Container)
 	if err := removeOldLogs(dir); err != nil {
-		r.cfg.Log.Warn("cannot remove old logs", "pod", podName(pod), "container", a.Container, "err", err)
+		r.cfg.Log.Warn("cannot remove old logs", "pod", format.Pod(pod), "container", a.Container, "err", err)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
 
+	"github.com/berth-run/berth/internal/format"
 	"github.com/berth-run/berth/internal/lifecycle"
 	"github.com/berth-run/berth/internal/podconfig"
 	"github.com/berth-run/berth/internal/podruntime"
@@ -35,11 +36,11 @@ func (r *Runtime) Observe(ctx context.Context, pod *corev1.Pod) (lifecycle.Obser
 	if !l.fresh {
 		var err error
 		if l, err = r.look(ctx, pod, l); err != nil {
-			return lifecycle.Observed{}, fmt.Errorf("cannot observe pod %s: %w", podName(pod), err)
+			return lifecycle.Observed{}, fmt.Errorf("cannot observe pod %s: %w", format.Pod(pod), err)
 		}
 		r.seen.keep(pod.UID, p, l)
 	}
-	o := lifecycle.Observed{At: l.at, Leftovers: r.cfg.Volumes.Exists(pod.UID)}
+	o := lifecycle.Observed{At: l.at, Leftovers: r.leftovers(pod)}
 	for _, id := range slices.Sorted(maps.Keys(l.boxes)) {
 		o.Sandboxes = append(o.Sandboxes, l.boxes[id])
 	}
@@ -140,9 +141,4 @@ func (r *Runtime) Pods(ctx context.Context) ([]podruntime.Ref, error) {
 	return slices.SortedFunc(maps.Values(refs), func(a, b podruntime.Ref) int {
 		return strings.Compare(string(a.UID), string(b.UID))
 	}), nil
-}
-
-// podName names a pod for people: name_namespace(uid).
-func podName(pod *corev1.Pod) string {
-	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
 }

@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
 
+	"github.com/berth-run/berth/internal/format"
 	"github.com/berth-run/berth/internal/lifecycle"
 	"github.com/berth-run/berth/internal/podruntime"
 )
@@ -38,7 +39,13 @@ func (r *Runtime) pull(ctx context.Context, pod *corev1.Pod, container, image st
 		}
 	}
 	spec := &runtimeapi.ImageSpec{Image: withTag(image, named), UserSpecifiedImage: image}
-	if policy != corev1.PullAlways {
+	local := reference.Domain(named) == r.cfg.LocalRegistry
+	if local {
+		if err := r.cfg.MakeLocal(ctx, spec.Image); err != nil {
+			return "", &lifecycle.Failed{Reason: lifecycle.ReasonErrImagePull, Message: fmt.Sprintf("cannot make image %q: %v", image, err)}
+		}
+	}
+	if policy != corev1.PullAlways || local {
 		present, err := r.present(ctx, spec)
 		if err != nil {
 			return "", err
@@ -48,11 +55,18 @@ func (r *Runtime) pull(ctx context.Context, pod *corev1.Pod, container, image st
 				fmt.Sprintf("Container image %q already present on machine", image))
 			return present, nil
 		}
-		if policy == corev1.PullNever {
-			return "", &lifecycle.Failed{
-				Reason:  lifecycle.ReasonErrImageNeverPull,
-				Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", image),
-			}
+	}
+	switch {
+	case policy == corev1.PullNever:
+		return "", &lifecycle.Failed{
+			Reason:  lifecycle.ReasonErrImageNeverPull,
+			Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", image),
+		}
+	case local:
+		return "", &lifecycle.Failed{
+			Reason: lifecycle.ReasonErrImagePull,
+			Message: fmt.Sprintf("cannot pull image %q: %s names images of this machine, and this one is not there; import it first",
+				image, r.cfg.LocalRegistry),
 		}
 	}
 	return r.fetch(ctx, pod, container, spec)
@@ -132,7 +146,7 @@ func (r *Runtime) logins(ctx context.Context, pod *corev1.Pod, image string) ([]
 		s, err := r.cfg.Sources.Secret(ctx, pod.Namespace, ref.Name)
 		if apierrors.IsNotFound(err) {
 			// As in the kubelet: the pull may work without.
-			r.cfg.Log.Warn("image pull secret does not exist", "pod", podName(pod), "secret", ref.Name)
+			r.cfg.Log.Warn("image pull secret does not exist", "pod", format.Pod(pod), "secret", ref.Name)
 			continue
 		}
 		if err != nil {

@@ -83,6 +83,37 @@ func TestPullPolicies(t *testing.T) {
 	}
 }
 
+// Images of this machine are never pulled, whatever the policy.
+func TestLocalImagesAreNotPulled(t *testing.T) {
+	f := newFakeCRI()
+	made := 0
+	r := onFake(t, f, func(cfg *Config) {
+		cfg.MakeLocal = func(_ context.Context, image string) error {
+			if image == "berth.local/demo:latest" {
+				made++
+				f.change(func() { f.images[image] = &runtimeapi.Image{Id: "sha256:demo"} })
+			}
+			return nil
+		}
+	})
+	pod := simplePod()
+	pull := func(image string) (string, error) {
+		pod.Spec.Containers[0].Image, pod.Spec.Containers[0].ImagePullPolicy = image, corev1.PullAlways
+		result, err := r.Do(t.Context(), pod, lifecycle.Action{Kind: lifecycle.PullImage, Container: "app"})
+		return result.ImageRef, err
+	}
+	if ref, err := pull("berth.local/demo"); err != nil || ref != "sha256:demo" || made != 1 {
+		t.Errorf("got %q, %v, made %d times", ref, err, made)
+	}
+	var failed *lifecycle.Failed
+	if _, err := pull("berth.local/other:1"); !errors.As(err, &failed) || failed.Reason != "ErrImagePull" || !strings.Contains(failed.Message, "import it first") {
+		t.Errorf("got %v", err)
+	}
+	if n := f.count("PullImage"); n != 0 {
+		t.Errorf("pulled %d times", n)
+	}
+}
+
 // Each login is tried until one is good.
 func TestLoginsAreTriedInTurn(t *testing.T) {
 	f := newFakeCRI()

@@ -10,6 +10,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/berth-run/berth/internal/lifecycle"
 )
 
@@ -132,5 +135,46 @@ func TestLogsOfOldAttemptsGo(t *testing.T) {
 	}
 	if err := removeOldLogs(filepath.Join(dir, "absent")); err != nil {
 		t.Error(err)
+	}
+}
+
+// The logs of a pod that ended stay until it is deleted, and then go.
+func TestLogsStayUntilThePodIsDeleted(t *testing.T) {
+	r := onFake(t, newFakeCRI())
+	pod := simplePod()
+	dir := filepath.Join(r.cfg.Facts(pod).LogRoot, "default_web_u1")
+	if err := os.MkdirAll(filepath.Join(dir, "app"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	leftovers := func(pod *corev1.Pod) bool {
+		o, err := r.Observe(t.Context(), pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.Leftovers
+	}
+	remove := func(pod *corev1.Pod) {
+		if _, err := r.Do(t.Context(), pod, lifecycle.Action{Kind: lifecycle.RemovePod}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove(pod)
+	if _, err := os.Stat(dir); err != nil || leftovers(pod) {
+		t.Errorf("after its end: %v, left %v", err, leftovers(pod))
+	}
+	orphan := &corev1.Pod{}
+	orphan.UID = pod.UID
+	for _, deleted := range []*corev1.Pod{pod, orphan} {
+		deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if !leftovers(deleted) {
+			t.Error("its logs do not count")
+		}
+		remove(deleted)
+		if _, err := os.Stat(dir); err == nil || leftovers(deleted) {
+			t.Error("its logs stay")
+		}
 	}
 }

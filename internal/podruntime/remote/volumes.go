@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-run/berth/internal/format"
 	"github.com/berth-run/berth/internal/lifecycle"
 	"github.com/berth-run/berth/internal/podconfig"
 	"github.com/berth-run/berth/internal/volume"
@@ -55,7 +56,7 @@ func (r *Runtime) prepareVolumes(ctx context.Context, pod *corev1.Pod) error {
 	}
 	if r.cfg.Cgroups != nil {
 		if err := r.cfg.Cgroups.Make(ctx, pod); err != nil {
-			return fmt.Errorf("cannot make cgroup of pod %s: %w", podName(pod), err)
+			return fmt.Errorf("cannot make cgroup of pod %s: %w", format.Pod(pod), err)
 		}
 	}
 	_, err := r.mountVolumes(ctx, pod)
@@ -97,16 +98,19 @@ func (r *Runtime) volumesOf(ctx context.Context, pod *corev1.Pod) (map[string]po
 // removePod removes the pod's volumes, folder and cgroup, and the logs of a
 // deleted pod: nobody can ask for them by its name any more.
 func (r *Runtime) removePod(ctx context.Context, pod *corev1.Pod) error {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.CallTimeout)
+	defer cancel()
 	// The folder goes last: while it is there, the pod counts as not gone.
 	if r.cfg.Cgroups != nil {
 		if err := r.cfg.Cgroups.Remove(ctx, pod.UID); err != nil {
-			return fmt.Errorf("cannot remove cgroup of pod %s: %w", podName(pod), err)
+			return fmt.Errorf("cannot remove cgroup of pod %s: %w", format.Pod(pod), err)
 		}
 	}
-	if pod.DeletionTimestamp != nil && pod.Name != "" {
-		dir := podconfig.LogDirectory(pod, r.cfg.Facts(pod).LogRoot)
-		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("cannot remove logs of pod %s: %w", podName(pod), err)
+	if pod.DeletionTimestamp != nil {
+		for _, dir := range r.logFolders(pod) {
+			if err := os.RemoveAll(dir); err != nil {
+				return fmt.Errorf("cannot remove logs of pod %s: %w", format.Pod(pod), err)
+			}
 		}
 	}
 	if err := r.cfg.Volumes.RemovePod(ctx, pod.UID); err != nil {
@@ -114,6 +118,30 @@ func (r *Runtime) removePod(ctx context.Context, pod *corev1.Pod) error {
 	}
 	r.mount.set(pod.UID, nil)
 	return nil
+}
+
+// logFolders lists the folders of the pod's logs that exist: of an orphan only
+// the uid may be known.
+func (r *Runtime) logFolders(pod *corev1.Pod) []string {
+	root := r.cfg.Facts(pod).LogRoot
+	dir := podconfig.LogDirectory(pod, root)
+	if pod.Name == "" {
+		found, err := filepath.Glob(filepath.Join(root, "*_"+string(pod.UID)))
+		if err != nil {
+			return nil // a uid that is no uid
+		}
+		return found
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return nil
+	}
+	return []string{dir}
+}
+
+// leftovers says whether more of the pod than sandboxes and containers is on the
+// node. The logs of a pod count once it is deleted.
+func (r *Runtime) leftovers(pod *corev1.Pod) bool {
+	return r.cfg.Volumes.Exists(pod.UID) || pod.DeletionTimestamp != nil && len(r.logFolders(pod)) > 0
 }
 
 // subPaths resolves the parts of volumes that the container mounts.
