@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Kills the process named in a file with SIGKILL and starts the same command
+# again: again.sh PIDFILE LOG
+set -euo pipefail
+pid=$(tr -dc 0-9 <"$1")
+mapfile -d '' -t command <"/proc/$pid/cmdline"
+folder=$(readlink "/proc/$pid/cwd")
+program=$(readlink "/proc/$pid/exe")
+kill -9 "$pid"
+while [ -e "/proc/$pid/cwd" ]; do sleep 0.001; done
+cd "$folder"
+setsid "$program" "${command[@]:1}" >>"$2" 2>&1 </dev/null &
+echo $! >"$1"

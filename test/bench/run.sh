@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Measures berth, and beside it, in the same run, the kubelet with containerd.
+# Usage: run.sh [--no-peers] [TEST…]   tests: start bare burst restart probes comeback
+# The peers are built once into .cache/bench (eight minutes on two cores).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+peers=yes
+if [ "${1:-}" = --no-peers ]; then
+	peers=no
+	shift
+fi
+tests=$(IFS=,; echo "${*:-bare,start,burst,restart,probes,comeback}")
+cache=$PWD/.cache/bench
+mkdir -p "$cache/images"
+if [ "$(id -u)" -ne 0 ]; then
+	echo "make bench needs root: pods do" >&2
+	exit 1
+fi
+
+missing=()
+command -v busybox >/dev/null || missing+=(busybox-static)
+if [ "$peers" = yes ]; then
+	[ -x /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
+	command -v iptables >/dev/null || missing+=(iptables)
+	command -v ip >/dev/null || missing+=(iproute2)
+	command -v openssl >/dev/null || missing+=(openssl)
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+	DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "${missing[@]}" >/dev/null
+fi
+go build -o "$cache/nodebench" ./test/bench/nodebench
+if [ ! -f "$cache/images/busybox.tar" ]; then
+	gcc -static -Os -o "$cache/images/pause" test/bench/images/pause/pause.c
+	go run ./test/bench/images -o "$cache/images" -busybox "$(command -v busybox)" -pause "$cache/images/pause"
+fi
+work=$(mktemp -d)
+scratch=$work/scratch
+mkdir "$scratch"
+
+peer() {
+	export BIN=$cache/peers DIR=$work/peer
+	test/bench/peers/build.sh kubernetes etcd containerd runc >&2
+	trap 'test/bench/peers/down.sh' RETURN
+	test/bench/peers/control-plane-up.sh >&2
+	IMAGES="$cache/images/pause.tar $cache/images/busybox.tar" test/bench/peers/kubelet-up.sh >&2
+	"$cache/nodebench" -kubeconfig "$DIR/kubeconfig" -node kubelet-1 -scratch "$scratch" -tests "$tests" \
+		-restart-agent "test/bench/again.sh $DIR/pids/kubelet $DIR/kubelet-again.log" \
+		-procs 'kubelet=kubelet --config,containerd=containerd -c,shim=/containerd-shim-runc-v2 ,pause=^/pause' >"$cache/peer.json"
+}
+
+berth() {
+	local root=$work/berth run=$work/run
+	export BERTH="bin/berth --root $root --run $run"
+	trap '$BERTH cleanup --force >&2' RETURN
+	bin/berth --root "$root" --run "$run" image import "$cache/images/busybox.tar" >&2
+	$BERTH agent --detach >&2
+	"$cache/nodebench" -socket "$run/berth.sock" -scratch "$scratch" -tests "$tests" \
+		-restart-agent "test/bench/again.sh $root/agent.lock $work/berth-again.log" \
+		-procs "berth=bin/berth .*agent,shim=berth-shim serve" >"$cache/berth.json"
+}
+
+echo "load before: $(cut -d' ' -f1-3 /proc/loadavg)" >&2
+if [ "$peers" = yes ]; then
+	peer
+fi
+berth
+rm -rf "$work"
+go run ./test/bench/table "$cache/berth.json" $([ "$peers" = yes ] && echo "$cache/peer.json")
