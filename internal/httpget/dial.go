@@ -2,6 +2,7 @@ package httpget
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/netip"
@@ -34,6 +35,23 @@ func Dial(ctx context.Context, address string) (Conn, error) {
 		return Conn{}, err
 	}
 	return Conn{TCPConn: tcp}, nil
+}
+
+// DialTLS opens a connection with TLS on it, for one of the given protocols
+// (ALPN). Nothing is verified: a probe asks whether a server works, not who it is.
+// ctx ends the handshake too.
+func DialTLS(ctx context.Context, address string, protocols ...string) (*tls.Conn, error) {
+	c, err := Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	c.secure = true
+	secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
+	if err := secure.HandshakeContext(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return secure, nil
 }
 
 // dial skips the resolver where the host is an address, as it nearly always is.

@@ -49,7 +49,6 @@ func (u unable) check(context.Context, time.Duration) verdict { return void(u.er
 type checkers struct {
 	exec    Execer
 	clients *httpget.Clients
-	grpc    grpcClients
 }
 
 // of returns the checker for a probe.
@@ -63,7 +62,7 @@ func (c *checkers) of(container *corev1.Container, p *lifecycle.Probe) checker {
 	case h.TCPSocket != nil:
 		return newTCPCheck(h.TCPSocket, container, p.IP)
 	case h.GRPC != nil:
-		return newGRPCCheck(c.grpc, h.GRPC, p.IP)
+		return newGRPCCheck(h.GRPC, p.IP)
 	}
 	return unable{fmt.Errorf("the %s probe of container %q has no handler", p.Key.Kind, p.Container)}
 }

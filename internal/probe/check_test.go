@@ -28,7 +28,7 @@ import (
 )
 
 func realCheckers() *checkers {
-	return &checkers{exec: newFakeExec(healthy), clients: httpget.NewClients(), grpc: newGRPCClients()}
+	return &checkers{exec: newFakeExec(healthy), clients: httpget.NewClients()}
 }
 
 // ask makes one check with a handler against 127.0.0.1.

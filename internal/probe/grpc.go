@@ -1,15 +1,11 @@
 package probe
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
-	"net/url"
 	"strconv"
 	"syscall"
 	"time"
@@ -36,111 +32,93 @@ const (
 // servingStatus is the enum of grpc.health.v1.HealthCheckResponse.
 var servingStatus = []string{"UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"}
 
-// grpcClients speak HTTP/2 in clear text and over TLS.
-type grpcClients struct{ plain, secure http.RoundTripper }
-
-func newGRPCClients() grpcClients {
-	return grpcClients{plain: httpget.NewTransport(false), secure: httpget.NewTransport(true)}
-}
-
-// grpcCheck calls grpc.health.v1.Health/Check. The call is one POST over HTTP/2,
-// made here by hand: a client of the gRPC library takes some ten goroutines and
-// many times the memory, for each check anew.
+// grpcCheck calls grpc.health.v1.Health/Check.
 type grpcCheck struct {
-	client http.RoundTripper
-	target *url.URL
-	call   []byte // the request message in its frame
+	address string
+	secure  bool // over TLS
+	call    []byte
 }
 
-func newGRPCCheck(clients grpcClients, action *corev1.GRPCAction, ip string) checker {
+func newGRPCCheck(action *corev1.GRPCAction, ip string) checker {
 	if ip == "" {
 		return unable{errNoAddress}
 	}
-	g := &grpcCheck{client: clients.plain, target: &url.URL{
-		Scheme: "http",
-		Host:   net.JoinHostPort(ip, strconv.Itoa(int(action.Port))),
-		Path:   "/grpc.health.v1.Health/Check",
-	}}
-	if action.Mode != nil && *action.Mode == corev1.GRPCProbeModeTLS {
-		g.client, g.target.Scheme = clients.secure, "https"
+	g := &grpcCheck{
+		address: net.JoinHostPort(ip, strconv.Itoa(int(action.Port))),
+		secure:  action.Mode != nil && *action.Mode == corev1.GRPCProbeModeTLS,
 	}
 	var message []byte
 	if action.Service != nil && *action.Service != "" {
 		message = protowire.AppendTag(message, 1, protowire.BytesType)
 		message = protowire.AppendString(message, *action.Service)
 	}
-	g.call = binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
-	g.call = append(g.call, message...)
+	framed := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
+	g.call = encodeCall(g.address, g.secure, "/grpc.health.v1.Health/Check", append(framed, message...))
 	return g
 }
 
 func (g *grpcCheck) check(ctx context.Context, timeout time.Duration) verdict {
 	for {
-		resp, err := g.client.RoundTrip(g.request(ctx))
-		if err == nil {
-			return g.read(ctx, resp, timeout)
-		}
-		if lack(err) {
+		conn, err := g.connect(ctx)
+		switch {
+		case err == nil:
+			answer, err := exchange(ctx, conn, g.call)
+			_ = conn.Close() // the answer is there, or the error
+			return answer.judge(ctx, err, timeout)
+		case lack(err):
 			return void(err)
-		}
-		if !timedOut(ctx, err) && !errors.Is(err, syscall.ECONNREFUSED) {
-			return failed(fmt.Sprintf("error: failed to connect service at %q: %v", g.target.Host, err))
+		case !timedOut(ctx, err) && !errors.Is(err, syscall.ECONNREFUSED):
+			return failed(fmt.Sprintf("error: failed to connect service at %q: %v", g.address, err))
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(grpcRetry):
 		}
 		if ctx.Err() != nil {
-			return failed(fmt.Sprintf("timeout: failed to connect service %q within %s: %v", g.target.Host, timeout, err))
+			return failed(fmt.Sprintf("timeout: failed to connect service %q within %s: %v", g.address, timeout, err))
 		}
 	}
 }
 
-func (g *grpcCheck) request(ctx context.Context) *http.Request {
-	req := &http.Request{
-		Method: http.MethodPost,
-		URL:    g.target,
-		Header: http.Header{
-			"Content-Type": {"application/grpc"},
-			"Te":           {"trailers"},
-			"User-Agent":   {httpget.UserAgent("probe")},
-		},
-		Body:          io.NopCloser(bytes.NewReader(g.call)),
-		ContentLength: int64(len(g.call)),
+// connect opens a connection that ends with ctx.
+func (g *grpcCheck) connect(ctx context.Context) (net.Conn, error) {
+	if !g.secure {
+		return httpget.Dial(ctx, g.address)
 	}
-	return req.WithContext(ctx)
+	secure, err := httpget.DialTLS(ctx, g.address, "h2")
+	if err != nil {
+		return nil, err
+	}
+	if p := secure.ConnectionState().NegotiatedProtocol; p != "h2" {
+		secure.Close()
+		return nil, fmt.Errorf("the server doesn't offer HTTP/2 over TLS (ALPN: %q)", p)
+	}
+	return secure, nil
 }
 
-// read judges the answer. Its status is in the trailer, or in the header of an
-// answer without message.
-func (g *grpcCheck) read(ctx context.Context, resp *http.Response, timeout time.Duration) verdict {
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+// judge says what the answer to a health call means; err is why there is none.
+func (a answer) judge(ctx context.Context, err error, timeout time.Duration) verdict {
 	late := failed(fmt.Sprintf("timeout: health rpc did not complete within %s", timeout))
 	switch {
 	case err != nil && timedOut(ctx, err):
 		return late
 	case err != nil:
 		return failed(fmt.Sprintf("error: health rpc probe failed: %v", err))
-	case resp.StatusCode != http.StatusOK:
-		return failed(fmt.Sprintf("error: health rpc probe failed: HTTP status %s from a server that is not gRPC", resp.Status))
+	case a.httpStatus != "200":
+		return failed(fmt.Sprintf("error: health rpc probe failed: HTTP status %s from a server that is not gRPC", a.httpStatus))
 	}
-	code, message := grpcStatus(resp.Trailer)
-	if code == "" {
-		code, message = grpcStatus(resp.Header)
-	}
-	switch code {
+	switch a.status {
 	case grpcOK:
 	case grpcUnimplemented:
-		return failed("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + message)
+		return failed("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): " + a.message)
 	case grpcDeadlineExceeded:
 		return late
 	case "":
 		return failed("error: health rpc probe failed: the answer has no grpc-status")
 	default:
-		return failed(fmt.Sprintf("error: health rpc probe failed: grpc-status %s: %s", code, message))
+		return failed(fmt.Sprintf("error: health rpc probe failed: grpc-status %s: %s", a.status, a.message))
 	}
-	status, err := healthStatus(body)
+	status, err := healthStatus(a.body)
 	if err != nil {
 		return failed(fmt.Sprintf("error: health rpc probe failed: %v", err))
 	}
@@ -148,14 +126,6 @@ func (g *grpcCheck) read(ctx context.Context, resp *http.Response, timeout time.
 		return failed(fmt.Sprintf("service unhealthy (responded with %q)", status))
 	}
 	return passed("service healthy")
-}
-
-func grpcStatus(h http.Header) (code, message string) {
-	message = h.Get("Grpc-Message")
-	if plain, err := url.PathUnescape(message); err == nil {
-		message = plain
-	}
-	return h.Get("Grpc-Status"), message
 }
 
 // healthStatus reads the framed HealthCheckResponse.

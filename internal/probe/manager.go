@@ -149,7 +149,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg:      cfg,
-		checkers: checkers{exec: cfg.Exec, clients: httpget.NewClients(), grpc: newGRPCClients()},
+		checkers: checkers{exec: cfg.Exec, clients: httpget.NewClients()},
 		began:    time.Now(),
 		wake:     make(chan struct{}, 1),
 		results:  make(chan struct{}, 1),
