@@ -304,7 +304,7 @@ func TestBareConnectionEndsCleanly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, err := s.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		if n, err := s.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
 			t.Fatalf("the server read %d bytes, %v", n, err)
 		}
 		s.Close()

@@ -49,8 +49,7 @@ func (m *Manager) advance(ctx context.Context) time.Time {
 			m.again(r, now)
 			continue
 		}
-		r.waiting = true
-		m.lanes[r.lane].waiting = append(m.lanes[r.lane].waiting, r)
+		m.lanes[r.lane].add(r)
 	}
 	m.asleep = now.Add(idle)
 	for i := range m.lanes {
@@ -67,7 +66,7 @@ func (m *Manager) advance(ctx context.Context) time.Time {
 
 // fill begins checks of one lane as far as its limit allows. m.mu is held.
 func (m *Manager) fill(ctx context.Context, l *lane, now time.Time) {
-	if len(l.waiting) == 0 || m.stopped {
+	if l.waiting() == 0 || m.stopped {
 		return
 	}
 	l.settle(now)
@@ -143,6 +142,7 @@ func (m *Manager) end(ctx context.Context, r *runner, f *flight, v verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r.flight, f.ended = nil, true
+	r.slow = now.Sub(f.began) >= f.lane.slowAfter
 	m.fill(ctx, f.lane, now)
 	switch {
 	case m.stopped || ctx.Err() != nil:

@@ -157,8 +157,8 @@ func New(cfg Config) (*Manager, error) {
 		pods:     map[types.UID]*podProbes{},
 		ending:   map[lifecycle.ProbeKey]*runner{},
 	}
-	m.lanes[networkLane].limit = cfg.Workers
-	m.lanes[execLane].limit = cfg.ExecWorkers
+	m.lanes[networkLane] = lane{limit: cfg.Workers, slowAfter: networkSlow}
+	m.lanes[execLane] = lane{limit: cfg.ExecWorkers, slowAfter: execSlow}
 	return m, nil
 }
 

@@ -130,7 +130,7 @@ func (b bed) wantEmpty(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	waiting := len(b.lanes[networkLane].waiting) + len(b.lanes[execLane].waiting)
+	waiting := b.lanes[networkLane].waiting() + b.lanes[execLane].waiting()
 	if len(b.ending)+len(b.pods)+len(b.due)+waiting != 0 {
 		t.Errorf("left over: %d ending, %d pods, %d due, %d waiting", len(b.ending), len(b.pods), len(b.due), waiting)
 	}
@@ -270,6 +270,62 @@ func TestHangingTargetsDelayNobody(t *testing.T) {
 			t.Errorf("%d commands of one probe at once", b.exec.mostAlive())
 		}
 	})
+}
+
+// All are due at the same moment, those that hang and those that answer.
+func TestTargetsKnownToHangGoLast(t *testing.T) {
+	run := func(ctx context.Context, id string) (string, int32, error) {
+		if strings.HasPrefix(id, "good") {
+			return healthy(ctx, id)
+		}
+		return hung(ctx, id)
+	}
+	withBed(t, run, func(c *Config) { c.ExecWorkers = 4 }, func(t *testing.T, b bed) {
+		for i := range 400 {
+			p := execProbe(fmt.Sprintf("hung%d", i), lifecycle.ReadinessProbe)
+			if i%20 == 10 {
+				p.Key.ContainerID = fmt.Sprint("good", i)
+			}
+			p.Spec.PeriodSeconds, p.Spec.TimeoutSeconds = 60, 20
+			b.Set(podOf(p.Key.ContainerID), []lifecycle.Probe{p})
+		}
+		time.Sleep(10*time.Minute - time.Second)
+		total := 0
+		for _, begin := range b.exec.begins() {
+			id, at, _ := strings.Cut(begin, " ")
+			after, err := time.ParseDuration(at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The first ones don't know yet who hangs.
+			if strings.HasPrefix(id, "good") && after > time.Minute && after%time.Minute > 500*time.Millisecond {
+				t.Errorf("%s is checked at %s", id, at)
+			}
+			total++
+		}
+		if total != 400*10 {
+			t.Errorf("%d checks in ten periods", total)
+		}
+	})
+}
+
+func TestEveryFourthPlaceIsForTheSlow(t *testing.T) {
+	l := lane{limit: 100, slowAfter: time.Second}
+	for range 12 {
+		l.add(&runner{})
+		l.add(&runner{slow: true})
+	}
+	var order strings.Builder
+	for l.waiting() > 0 {
+		if r, ok := l.next(); ok && r.slow {
+			order.WriteByte('s')
+		} else {
+			order.WriteByte('q')
+		}
+	}
+	if want := "qqqsqqqsqqqsqqqsssssssss"; order.String() != want {
+		t.Errorf("got %s, want %s", order.String(), want)
+	}
 }
 
 func TestOnlySoManyChecksBeginAtOnce(t *testing.T) {

@@ -15,6 +15,13 @@ const (
 	execLane
 )
 
+// How long a check counts against those allowed at once. A connection on the
+// same machine takes less than a millisecond, a command some ten.
+const (
+	networkSlow = 5 * time.Millisecond
+	execSlow    = 50 * time.Millisecond
+)
+
 // runner is one probe that is wanted, or whose last check is still alive.
 // Manager.mu guards it.
 type runner struct {
@@ -27,11 +34,11 @@ type runner struct {
 	tally  Tally
 	ring   ring
 
-	due     time.Time // next check
-	place   int       // in Manager.due; -1: not in it
-	waiting bool      // in a lane
-	flight  *flight   // the check that is alive; nil: none
-	gone    bool      // no longer wanted
+	due    time.Time // next check
+	place  int       // in Manager.due; -1: not in it
+	slow   bool      // the last check was
+	flight *flight   // the check that is alive; nil: none
+	gone   bool      // no longer wanted
 
 	// successor is a newer probe of the same key that begins when flight ends.
 	successor *runner

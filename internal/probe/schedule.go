@@ -81,7 +81,7 @@ func jitter(key lifecycle.ProbeKey, limit time.Duration) time.Duration {
 		return 0
 	}
 	h := fnv.New64a()
-	h.Write([]byte(key.ContainerID))
-	h.Write([]byte(key.Kind))
+	_, _ = h.Write([]byte(key.ContainerID))
+	_, _ = h.Write([]byte(key.Kind))
 	return time.Duration(h.Sum64() % uint64(limit))
 }

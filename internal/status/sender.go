@@ -249,6 +249,6 @@ func retryWait(n int, uid types.UID) time.Duration {
 		wait = min(retryMost, retryFirst<<(n-1))
 	}
 	h := fnv.New32a()
-	h.Write([]byte(uid))
+	_, _ = h.Write([]byte(uid))
 	return wait*3/4 + wait*time.Duration(h.Sum32()%1000)/2000
 }
