@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Runs every test. Those that need root for real containers skip themselves
+# without it, and say so; run as root they all run.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tags=seccomp,netgo,osusergo
+if [ "$(id -u)" -ne 0 ]; then
+	echo "not root: tests with real containers will be skipped; use sudo make test to run them all" >&2
+fi
+
+# Everything but the tests of real containers, with the race detector.
+go test -race -tags "$tags" $(go list ./... | grep -v -e /test/)
+# Real containers, with the programs in bin/.
+go test -tags "$tags" -timeout 20m ./test/...
+# The core against the kubelet's own code: a module of its own.
+(cd test/upstream && go test ./...)
