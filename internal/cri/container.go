@@ -72,7 +72,8 @@ func (c *container) init() (pid int) {
 	return c.pid
 }
 
-// changeContainer alters the record and writes it.
+// changeContainer alters the record and writes it. One in the making is not
+// written: what is left of it after a kill is found without (see sweep).
 func (s *Service) changeContainer(c *container, alter func(*store.Container)) error {
 	c.saving.Lock()
 	defer c.saving.Unlock()
@@ -84,6 +85,9 @@ func (s *Service) changeContainer(c *container, alter func(*store.Container)) er
 		close(c.exited)
 	}
 	c.mu.Unlock()
+	if rec.State == store.ContainerMaking {
+		return nil
+	}
 	return s.store.PutContainer(rec)
 }
 

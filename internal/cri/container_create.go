@@ -105,12 +105,12 @@ func (s *Service) containerSteps(n *creation) []step {
 	c := n.container
 	return []step{
 		{
-			name: "record the container",
+			name: "remember the container",
 			do: func(context.Context) error {
 				s.mu.Lock()
 				s.containers[c.id] = c
 				s.mu.Unlock()
-				return s.changeContainer(c, func(*store.Container) {})
+				return nil
 			},
 			undo: func(context.Context) error {
 				if err := s.store.DeleteContainer(c.id); err != nil {

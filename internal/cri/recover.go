@@ -36,16 +36,12 @@ func (s *Service) Recover(ctx context.Context) error {
 		inShim[st.ID] = st
 	}
 	for _, rec := range loaded.Sandboxes {
-		if sb := newSandbox(rec); sb.config != nil {
-			s.sandboxes[rec.ID] = sb
-		}
+		s.sandboxes[rec.ID] = newSandbox(rec)
 	}
 	for _, rec := range loaded.Containers {
-		if c := newContainer(rec); c.config != nil {
-			s.containers[rec.ID] = c
-		}
+		s.containers[rec.ID] = newContainer(rec)
 	}
-	s.dropHalfMade(ctx, loaded)
+	s.dropBroken(ctx, loaded)
 	for _, sb := range s.allSandboxes() {
 		s.names[sandboxName(sb.config.GetMetadata())] = sb.id
 		s.adoptSandbox(sb, inShim)
@@ -59,9 +55,9 @@ func (s *Service) Recover(ctx context.Context) error {
 	return nil
 }
 
-// dropHalfMade removes what no caller was told of, what has lost its sandbox,
-// and what can't be read.
-func (s *Service) dropHalfMade(ctx context.Context, loaded store.Loaded) {
+// dropBroken removes what can't be read and what has lost its sandbox. What was
+// half made has no record; sweep finds it.
+func (s *Service) dropBroken(ctx context.Context, loaded store.Loaded) {
 	drop := func(kind, id string, why any, steps []step) {
 		s.log.Warn("removing what is left of a "+kind, "id", id, "why", why)
 		if err := undo(ctx, steps); err != nil {
@@ -69,22 +65,12 @@ func (s *Service) dropHalfMade(ctx context.Context, loaded store.Loaded) {
 		}
 	}
 	for _, rec := range loaded.Containers {
-		c := newContainer(rec)
-		switch {
-		case rec.State == store.ContainerMaking:
-			drop("container", c.id, "it was half made", s.containerSteps(&creation{container: c}))
-		case s.sandboxes[rec.SandboxID] == nil:
-			drop("container", c.id, "its sandbox is gone", s.containerSteps(&creation{container: c}))
+		if s.sandboxes[rec.SandboxID] == nil {
+			drop("container", rec.ID, "its sandbox is gone", s.containerSteps(&creation{container: newContainer(rec)}))
 		}
 	}
 	for id, why := range loaded.BrokenContainers {
-		c := newContainer(store.Container{ID: id})
-		drop("container", id, why, s.containerSteps(&creation{container: c}))
-	}
-	for _, rec := range loaded.Sandboxes {
-		if rec.State == store.SandboxMaking {
-			drop("sandbox", rec.ID, "it was half made", s.sandboxSteps(newSandbox(rec)))
-		}
+		drop("container", id, why, s.containerSteps(&creation{container: newContainer(store.Container{ID: id})}))
 	}
 	for id, why := range loaded.BrokenSandboxes {
 		drop("sandbox", id, why, s.sandboxSteps(newSandbox(store.Sandbox{ID: id})))

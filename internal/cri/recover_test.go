@@ -80,7 +80,7 @@ func TestHalfMadeThingsGo(t *testing.T) {
 	half := newSandbox(store.Sandbox{ID: newID(), State: store.SandboxMaking})
 	half.config = sandboxConfig("half")
 	half.rec.Config.P = half.config
-	for _, st := range f.sandboxSteps(half)[:5] {
+	for _, st := range f.sandboxSteps(half)[:6] {
 		if err := st.do(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -33,7 +33,8 @@ func (sb *sandbox) record() store.Sandbox {
 
 func (sb *sandbox) state() store.SandboxState { return sb.record().State }
 
-// change alters the record and writes it.
+// changeSandbox alters the record and writes it. One in the making is not
+// written: what is left of it after a kill is found without (see sweep).
 func (s *Service) changeSandbox(sb *sandbox, alter func(*store.Sandbox)) error {
 	sb.saving.Lock()
 	defer sb.saving.Unlock()
@@ -41,6 +42,9 @@ func (s *Service) changeSandbox(sb *sandbox, alter func(*store.Sandbox)) error {
 	alter(&sb.rec)
 	rec := sb.rec
 	sb.mu.Unlock()
+	if rec.State == store.SandboxMaking {
+		return nil
+	}
 	return s.store.PutSandbox(rec)
 }
 

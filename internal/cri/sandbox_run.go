@@ -83,12 +83,12 @@ func (s *Service) sandboxSteps(sb *sandbox) []step {
 func (s *Service) sandboxKeptSteps(sb *sandbox) []step {
 	return []step{
 		{
-			name: "record the sandbox",
+			name: "remember the sandbox",
 			do: func(context.Context) error {
 				s.mu.Lock()
 				s.sandboxes[sb.id] = sb
 				s.mu.Unlock()
-				return s.changeSandbox(sb, func(*store.Sandbox) {})
+				return nil
 			},
 			undo: func(context.Context) error {
 				if err := s.store.DeleteSandbox(sb.id); err != nil {

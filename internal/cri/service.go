@@ -79,7 +79,7 @@ type Service struct {
 	containers map[string]*container // by id
 	names      map[string]string     // owner of a name (see names.go), by name
 
-	background sync.WaitGroup // work that goes on after a call has returned
+	background background // work that goes on after a call has returned
 
 	// fault makes a step fail after it was done. Set only by tests, before use.
 	fault func(step string) error

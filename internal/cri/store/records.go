@@ -19,11 +19,13 @@ type Sandbox struct {
 	IPs       []string                                                           `json:"ips,omitempty"` // primary first; empty with the host's network
 }
 
+func (s Sandbox) whole() bool { return s.ID != "" && s.Config.P != nil }
+
 // SandboxState is how far a sandbox has come. It only moves down the list.
 type SandboxState string
 
 const (
-	SandboxMaking   SandboxState = "making" // not yet returned to the caller: removed when found at start
+	SandboxMaking   SandboxState = "making" // not yet returned to the caller; not written
 	SandboxReady    SandboxState = "ready"
 	SandboxNotReady SandboxState = "notready"
 )
@@ -58,11 +60,13 @@ type Container struct {
 	Message    string    `json:"message,omitempty"`
 }
 
+func (c Container) whole() bool { return c.ID != "" && c.Config.P != nil }
+
 // ContainerState is how far a container has come. It only moves down the list.
 type ContainerState string
 
 const (
-	ContainerMaking  ContainerState = "making"  // not yet returned to the caller: removed when found at start
+	ContainerMaking  ContainerState = "making"  // not yet returned to the caller; not written
 	ContainerCreated ContainerState = "created" // never started
 	ContainerRunning ContainerState = "running"
 	ContainerExited  ContainerState = "exited"

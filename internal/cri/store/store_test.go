@@ -95,13 +95,13 @@ func TestTornFiles(t *testing.T) {
 	if err := s.PutContainer(c); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{"torn.json": `{"id":`, "empty.json": "", "odd.json": `{"config":{"tty":7}}`, "c1.tmp": "half"} {
+	for name, content := range map[string]string{"torn.json": `{"id":`, "empty.json": "", "odd.json": `{"id":"odd","config":{"tty":7}}`, "bare.json": `{"id":"bare"}`, "c1.tmp": "half"} {
 		if err := os.WriteFile(filepath.Join(dir, containers, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got, err := s.Load()
-	if err != nil || len(got.Containers) != 1 || len(got.BrokenContainers) != 3 || len(got.BrokenSandboxes) != 0 {
+	if err != nil || len(got.Containers) != 1 || len(got.BrokenContainers) != 4 || len(got.BrokenSandboxes) != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, containers, "c1.tmp")); !os.IsNotExist(err) {
