@@ -42,8 +42,13 @@ func (h History) actionStarted(e ActionStarted) History {
 		return h
 	}
 	c := h.Containers[a.Container]
-	if c.Starting && c.Attempts == a.Attempt+1 {
-		return h // asked again: the same start
+	if c.Attempts == a.Attempt+1 && c.Exit == nil && (c.Starting || c.ID != "") {
+		// Asked again: the same start, or that of a container already made.
+		if c.Starting {
+			return h
+		}
+		c.Starting = true
+		return h.with(a.Container, c)
 	}
 	if c.Exit != nil {
 		c.LastExit = c.Exit
@@ -77,7 +82,12 @@ func (h History) actionEnded(e ActionEnded) History {
 			h.VolumesFor = 0
 		}
 		return h.podFailure(e)
-	case StopSandbox, RemoveSandbox:
+	case StopSandbox:
+		if e.Err == nil && !e.Canceled {
+			h.StoppedSandbox = a.SandboxID
+		}
+		return h.podFailure(e)
+	case RemoveSandbox:
 		return h.podFailure(e)
 	case PullImage:
 		c := h.Containers[a.Container]

@@ -24,6 +24,9 @@ type History struct {
 	Termination *Termination `json:"termination,omitempty"`
 	// SandboxMadeAt is when the last sandbox was made.
 	SandboxMadeAt time.Time `json:"sandboxMadeAt,omitzero"`
+	// StoppedSandbox is the last one stopped. A sandbox that is not ready and
+	// was not stopped may still hold its network.
+	StoppedSandbox string `json:"stoppedSandbox,omitempty"`
 	// VolumesFor is the sandbox attempt, plus one, that the volumes were last
 	// prepared for; 0: nothing is prepared.
 	VolumesFor int `json:"volumesFor,omitempty"`

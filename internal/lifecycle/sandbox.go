@@ -30,7 +30,7 @@ func (v *view) sandboxRules() bool {
 		if !v.stopAll("Pod sandbox changed, it will be killed and re-created.") {
 			return false
 		}
-		if v.sandbox.Ready {
+		if v.toStop(v.sandbox) {
 			v.wantUnlessFailing(Action{Kind: StopSandbox, SandboxID: v.sandbox.ID, Why: "sandbox changed"})
 			return false
 		}
@@ -57,6 +57,13 @@ func (v *view) sandboxRules() bool {
 	}
 	v.want(Action{Kind: CreateSandbox, Attempt: attempt})
 	return false
+}
+
+// toStop says that sandbox s has to be stopped. That one that is not ready, and
+// was not stopped, still holds something is known of the newest only: before
+// another is made, the one before is stopped.
+func (v *view) toStop(s *Sandbox) bool {
+	return s.Ready || s == v.sandbox && v.h.StoppedSandbox != s.ID
 }
 
 // retireSandboxes stops and removes all sandboxes but the newest.

@@ -98,6 +98,9 @@ func (v *view) containerStatus(m *member, old *corev1.PodStatus) corev1.Containe
 		st.State.Waiting = v.defaultWaiting()
 		st.State.Waiting.Message = "the postStart hook is running"
 		st.LastTerminationState = v.terminated(m.h.LastExit)
+	case m.alive() && m.h.PostStart.Failed:
+		st.State.Waiting = &corev1.ContainerStateWaiting{Reason: ReasonPostStartHookError, Message: m.h.PostStart.Message}
+		st.LastTerminationState = v.terminated(m.h.LastExit)
 	case m.alive(): // unknown to the runtime: as it was
 		if prev != nil {
 			return *prev.DeepCopy()
@@ -119,6 +122,9 @@ func (v *view) containerStatus(m *member, old *corev1.PodStatus) corev1.Containe
 	}
 	if x := v.stillReported(m); x != nil {
 		st.State, st.LastTerminationState = v.terminated(x), corev1.ContainerState{}
+		if m.h.Exit != nil {
+			st.LastTerminationState = v.terminated(m.h.LastExit)
+		}
 	}
 	v.readiness(m, &st)
 	return st
@@ -143,6 +149,7 @@ func (v *view) readiness(m *member, st *corev1.ContainerStatus) {
 	switch m.kind {
 	case plainInit:
 		st.Ready = st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
+		started = st.State.Running != nil
 	case ephemeralContainer:
 	case sidecar, mainContainer:
 		started = m.startupPassed()

@@ -124,8 +124,8 @@ func (v *view) terminationRules() {
 func (v *view) removalRules() {
 	deleted := v.pod.DeletionTimestamp != nil
 	ready := false
-	for _, s := range v.sandboxes {
-		if s.Ready {
+	for i := range v.sandboxes {
+		if s := &v.sandboxes[i]; v.toStop(s) {
 			ready = true
 			v.wantUnlessFailing(Action{Kind: StopSandbox, SandboxID: s.ID})
 		}

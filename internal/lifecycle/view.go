@@ -127,9 +127,9 @@ func (m *member) alive() bool {
 	return m.obs != nil && (m.obs.State == ContainerRunning || m.obs.State == ContainerUnknown)
 }
 
-// running says that the container runs and its postStart hook is over.
+// running says that the container runs and its postStart hook ended well.
 func (m *member) running() bool {
-	return m.obs != nil && m.obs.State == ContainerRunning && !m.postStartPending()
+	return m.obs != nil && m.obs.State == ContainerRunning && !m.postStartPending() && !m.h.PostStart.Failed
 }
 
 // unseen says that the container was made and has not been observed yet, or
