@@ -19,7 +19,7 @@ import (
 // no line may be lost, and the exit code must be right.
 func TestKilledShimLosesNothing(t *testing.T) {
 	n := newNode(t)
-	r := n.bundle("a", nil, "lines", "400", "3")
+	r := n.bundle("a", nil, "lines", "1000", "4")
 	n.start(r)
 	for range 3 {
 		time.Sleep(200 * time.Millisecond)
@@ -35,7 +35,7 @@ func TestKilledShimLosesNothing(t *testing.T) {
 	if e := n.wait("a"); !e.Known || e.Code != 0 {
 		t.Errorf("exit is %+v", e)
 	}
-	want := make([]string, 400)
+	want := make([]string, 1000)
 	for i := range want {
 		want[i] = fmt.Sprintf("stdout F line %d", i)
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -25,7 +26,8 @@ import (
 type Client struct {
 	cfg EnsureConfig
 
-	dialing chan struct{} // holds one token: who has it may dial
+	dialing  chan struct{} // holds one token: who has it may dial
+	mayStart atomic.Bool   // a shim, when none answers
 
 	mu     sync.Mutex
 	conn   *ttrpc.Client // nil: not connected
@@ -37,6 +39,7 @@ type Client struct {
 func newClient(cfg EnsureConfig) *Client {
 	c := &Client{cfg: cfg, dialing: make(chan struct{}, 1), terminals: make(map[[2]string]*os.File)}
 	c.dialing <- struct{}{}
+	c.mayStart.Store(cfg.Binary != "")
 	return c
 }
 
@@ -116,7 +119,7 @@ func (c *Client) connection(ctx context.Context) (*ttrpc.Client, error) {
 		if errors.As(err, &perr) {
 			return nil, err
 		}
-		if c.cfg.Binary != "" {
+		if c.mayStart.Load() {
 			if serr := c.startShim(ctx); serr != nil {
 				err = serr
 			} else if conn, err = c.dial(ctx); err == nil {
@@ -338,11 +341,15 @@ func (c *Client) Stats(ctx context.Context, id string) (Stats, error) {
 	}, nil
 }
 
-// Shutdown ends the shim. It is refused with ErrState while containers exist.
+// Shutdown ends the shim and closes the client. It is refused with ErrState, and
+// the client stays open, while containers exist.
 func (c *Client) Shutdown(ctx context.Context) error {
+	// Before the shim goes, so that nothing of this client starts it again.
+	c.mayStart.Store(false)
 	_, err := once(ctx, c, func(s shimpb.ShimClient) (*shimpb.Empty, error) { return s.Shutdown(ctx, &shimpb.Empty{}) })
-	if errors.Is(err, ErrGone) {
-		return nil // it ended before it could answer
+	if err != nil && !errors.Is(err, ErrGone) { // ErrGone: it ended before it could answer
+		c.mayStart.Store(c.cfg.Binary != "")
+		return err
 	}
-	return err
+	return c.Close()
 }

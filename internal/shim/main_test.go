@@ -28,7 +28,9 @@ var (
 	number       atomic.Uint64
 )
 
-// TestMain builds the shim and the program that runs in the containers.
+// TestMain builds the shim and the program that runs in the containers. With
+// BERTH_TEST_RACE=1 the shim is built with the race detector; its findings are in
+// the shim's log, which a test then fails on.
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
 		if os.Geteuid() != 0 {
@@ -49,6 +51,9 @@ func TestMain(m *testing.M) {
 			{shimBinary, "../../cmd/berth-shim", "1", []string{"-tags", "seccomp netgo osusergo", "-ldflags", "-extldflags -static -s -w"}},
 			{helperBinary, "./testdata/helper", "0", nil},
 		} {
+			if b.cgo == "1" && os.Getenv("BERTH_TEST_RACE") != "" {
+				b.args = append(b.args[:2:2], "-race") // slow, and not static: finds races in the shim
+			}
 			cmd := exec.Command("go", append(append([]string{"build", "-o", b.out}, b.args...), b.pkg)...)
 			cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)
 			if out, err := cmd.CombinedOutput(); err != nil {
@@ -135,6 +140,9 @@ func (n *node) cleanup() {
 	}
 	reap(pid)
 	n.Close()
+	if strings.Contains(n.shimLog(), "DATA RACE") || strings.Contains(n.shimLog(), "panic:") {
+		n.Error("the shim has a data race or panicked")
+	}
 	if n.Failed() {
 		n.Logf("shim's log:\n%s", n.shimLog())
 	}

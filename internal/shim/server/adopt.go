@@ -115,21 +115,8 @@ func (s *Server) adopt(c *container, pidfd int) error {
 		s.log.Error("standard streams of a container are lost", "id", c.id, "err", err)
 	}
 	if c.proc == nil {
-		// It ended while no shim was there: nobody knows how.
-		if !st.PrivatePIDs {
-			if err := killCgroup(st.CgroupPaths); err != nil {
-				s.log.Warn("cannot kill what a container left", "id", c.id, "err", err)
-			}
-		}
-		for _, stream := range c.streams {
-			stream.drained(drainWait)
-		}
-		s.killHolder(st)
-		exit := exitState{At: time.Now()}
-		if n, err := oomKills(st.CgroupPaths); err == nil && n > 0 {
-			exit.OOMKilled = true
-		}
-		c.recordExit(exit)
+		// In the background: nobody else should wait for its output.
+		s.work.Go(func() { c.endedUnseen(st) })
 		return nil
 	}
 	var err error
@@ -145,6 +132,27 @@ func (s *Server) adopt(c *container, pidfd int) error {
 	return nil
 }
 
+// endedUnseen records the end of a container while no shim was there: nobody
+// knows how it ended.
+func (c *container) endedUnseen(st state) {
+	if !st.PrivatePIDs {
+		if err := killCgroup(st.CgroupPaths); err != nil {
+			c.srv.log.Warn("cannot kill what a container left", "id", c.id, "err", err)
+		}
+	}
+	until := time.Now().Add(drainWait)
+	for _, stream := range c.streams {
+		stream.drained(time.Until(until))
+		stream.flush()
+	}
+	c.srv.killHolder(st)
+	exit := exitState{At: time.Now()}
+	if n, err := oomKills(st.CgroupPaths); err == nil && n > 0 {
+		exit.OOMKilled = true
+	}
+	c.recordExit(exit)
+}
+
 // adoptStdio opens the container's streams again.
 func (c *container) adoptStdio(st state) error {
 	if st.TTY {
@@ -156,6 +164,11 @@ func (c *container) adoptStdio(st state) error {
 	var errs []error
 	for _, name := range []string{"stdout", "stderr"} {
 		errs = append(errs, c.readFIFO(name))
+		// Without a writer ever, there is no end to see either: if the
+		// container has closed it, this makes one.
+		if fd, err := openFIFO(c.dir, name, unix.O_WRONLY); err == nil {
+			unix.Close(fd)
+		}
 	}
 	if st.Stdin && !st.StdinOnce && c.proc != nil {
 		errs = append(errs, c.openStdin())

@@ -57,8 +57,8 @@ func (c *container) recordExit(exit exitState) {
 	c.oom.stop(c.srv.poll)
 	c.to.close()
 	c.closeStdin()
-	close(c.exited)
 	c.srv.events.publish(shim.Event{Kind: shim.ContainerExited, ID: c.id, At: exit.At, Exit: exit.exit()})
+	close(c.exited)
 	c.srv.log.Debug("container exited", "id", c.id, "code", exit.Code, "signal", exit.Signal, "known", exit.Known, "oom", exit.OOMKilled)
 	c.srv.settled()
 }

@@ -20,7 +20,7 @@ type process struct {
 	child bool
 	lc    *libcontainer.Process // of a child that libcontainer started; may be nil
 
-	mu     sync.Mutex // held while pidfd is used or closed
+	mu     sync.Mutex // held while pidfd and watch are used or changed
 	once   sync.Once
 	watch  *watch
 	ended  func()        // called once, after done is closed; may be nil
@@ -32,21 +32,22 @@ type process struct {
 // watchProcess starts to watch p, which must be alive or a zombie of ours, and
 // calls ended in a goroutine of its own once it is over.
 func (s *Server) watchProcess(p *process, ended func()) error {
-	p.done = make(chan struct{})
+	p.done, p.ended = make(chan struct{}), ended
 	if p.child {
 		s.mu.Lock()
 		s.children[p.pid] = p
 		s.mu.Unlock()
 	}
-	p.ended = ended
-	w, err := s.poll.add(p.pidfd, unix.EPOLLIN, func(uint32) { s.collect(p) })
+	p.mu.Lock() // it may end at once
+	var err error
+	p.watch, err = s.poll.add(p.pidfd, unix.EPOLLIN, func(uint32) { s.collect(p) })
+	p.mu.Unlock()
 	if err != nil {
 		s.mu.Lock()
 		delete(s.children, p.pid)
 		s.mu.Unlock()
 		return err
 	}
-	p.watch = w
 	return nil
 }
 
@@ -65,8 +66,8 @@ func (s *Server) collect(p *process) {
 		} else {
 			p.status = p.exitOfStranger()
 		}
-		s.poll.remove(p.watch)
 		p.mu.Lock()
+		s.poll.remove(p.watch)
 		unix.Close(p.pidfd)
 		p.pidfd = -1
 		p.mu.Unlock()
