@@ -92,7 +92,7 @@ func isExtended(key string) bool {
 func resourceRules(field string) []rule {
 	return []rule{
 		{field: field, support: NoEffect, key: "ephemeral-storage", matches: isEphemeralStorage,
-			message: "has no effect: berth does not measure a pod's disk use", hint: "use sizeLimit on an emptyDir"},
+			message: "has no effect: berth does not measure a pod's disk use", hint: "an emptyDir with medium: Memory has a real sizeLimit"},
 		{field: field, support: Rejected, key: "example.com/device", matches: isExtended,
 			message: "is not supported: there are no device plugins here", hint: "use cpu, memory or hugepages-<size>"},
 	}
@@ -154,7 +154,6 @@ var supportTable = []typeRules{
 		typ:       "EmptyDirVolumeSource",
 		supported: "medium sizeLimit",
 		rules: []rule{
-			{field: "medium", support: Rejected, value: "HugePages", message: "is not supported: huge pages have no file system here", hint: `use Memory or ""`},
 			reject("mode", alphaGate, "set it with chmod in an init container"),
 		},
 	},
@@ -196,13 +195,13 @@ var supportTable = []typeRules{
 	{typ: "EnvVar", supported: "name value valueFrom"},
 	{
 		typ:       "EnvVarSource",
-		supported: "fieldRef resourceFieldRef configMapKeyRef secretKeyRef",
-		rules:     []rule{reject("fileKeyRef", "is not supported", "let the container read the file, or use a configMap")},
+		supported: "fieldRef resourceFieldRef configMapKeyRef secretKeyRef fileKeyRef",
 	},
 	{typ: "ObjectFieldSelector", supported: "apiVersion fieldPath"},
 	{typ: "ResourceFieldSelector", supported: "containerName resource divisor"},
 	{typ: "ConfigMapKeySelector", supported: "name key optional"},
 	{typ: "SecretKeySelector", supported: "name key optional"},
+	{typ: "FileKeySelector", supported: "volumeName path key optional"},
 	{typ: "EnvFromSource", supported: "prefix configMapRef secretRef"},
 	{typ: "ConfigMapEnvSource", supported: "name optional"},
 	{typ: "SecretEnvSource", supported: "name optional"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/berth-run/berth/internal/lifecycle"
 	"github.com/berth-run/berth/internal/podconfig"
+	"github.com/berth-run/berth/internal/volume"
 )
 
 // startContainer creates and starts attempt a.Attempt of a container. The id is
@@ -188,12 +190,12 @@ func (r *Runtime) need(ctx context.Context, pod *corev1.Pod, spec *corev1.Contai
 	}
 	f.EnvFiles = make(map[podconfig.EnvFile][]byte, len(needs.EnvFiles))
 	for _, file := range needs.EnvFiles {
-		data, found, err := readEnvFile(f.Volumes[file.Volume], file.Path)
-		if err != nil {
-			return fmt.Errorf("cannot read %s of volume %q: %w", file.Path, file.Volume, err)
-		}
-		if found {
+		data, err := volume.ReadFile(f.Volumes[file.Volume].HostPath, file.Path)
+		switch {
+		case err == nil:
 			f.EnvFiles[file] = data
+		case !errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("cannot read %s of volume %q: %w", file.Path, file.Volume, err)
 		}
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -17,9 +16,6 @@ import (
 	"github.com/berth-run/berth/internal/podconfig"
 	"github.com/berth-run/berth/internal/volume"
 )
-
-// maxEnvFile is the size up to which files of environment variables are read.
-const maxEnvFile = 1 << 20
 
 // mountedVolumes remembers where the volumes of pods are. Safe for concurrent
 // use.
@@ -164,29 +160,6 @@ func (r *Runtime) subPaths(ctx context.Context, pod *corev1.Pod, c *corev1.Conta
 		}
 	}
 	return resolved, nil
-}
-
-// readEnvFile reads a file of environment variables, following no link out of
-// its volume. false: it does not exist.
-func readEnvFile(v podconfig.Volume, path string) ([]byte, bool, error) {
-	root, err := os.OpenRoot(v.HostPath)
-	if err != nil {
-		return nil, false, err
-	}
-	defer root.Close()
-	f, err := root.Open(filepath.Clean(path))
-	if os.IsNotExist(err) {
-		return nil, false, nil
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
-	if err == nil && len(data) > maxEnvFile {
-		err = fmt.Errorf("%s is larger than %d bytes", path, maxEnvFile)
-	}
-	return data, true, err
 }
 
 // writeHosts makes the pod's /etc/hosts hold what it should. The file is
