@@ -22,7 +22,7 @@ import (
 	"github.com/berth-run/berth/internal/lifecycle"
 )
 
-var churnSeeds = flag.Int("seeds", 3, "how many seeds TestChurn tries")
+var churnSeeds = flag.Int("seeds", 2, "how many seeds TestChurn tries")
 
 // storyPod has an init container, a sidecar, two main containers and hooks.
 func storyPod() *corev1.Pod {

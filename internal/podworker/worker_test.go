@@ -233,9 +233,7 @@ func TestClockJumps(t *testing.T) {
 			t.Fatalf("app ran %d times, want 2", runs)
 		}
 		jump := func(by time.Duration) {
-			w.mu.Lock()
-			w.offset += by
-			w.mu.Unlock()
+			w.offset.Add(int64(by))
 			w.workers.Poke(pod.UID)
 		}
 		jump(time.Hour)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -147,8 +148,9 @@ type world struct {
 	finished map[types.UID]bool
 	probes   map[types.UID][]lifecycle.Probe
 	events   []string
-	offset   time.Duration // how far the wall clock was set
 	stop     func()
+
+	offset atomic.Int64 // how far the wall clock was set, in nanoseconds
 }
 
 func newWorld(t *testing.T, faults string) *world {
@@ -164,6 +166,7 @@ func newWorld(t *testing.T, faults string) *world {
 		wanted:   map[types.UID]Desired{},
 		statuses: map[types.UID][]corev1.PodStatus{}, finished: map[types.UID]bool{}, probes: map[types.UID][]lifecycle.Probe{},
 	}
+	w.rt.Wall = w.wall
 	w.begin()
 	t.Cleanup(func() {
 		w.stop()
@@ -174,6 +177,9 @@ func newWorld(t *testing.T, faults string) *world {
 	return w
 }
 
+// wall is the machine's wall clock.
+func (w *world) wall() time.Time { return time.Now().Add(time.Duration(w.offset.Load())) }
+
 // begin starts an agent on what the node holds.
 func (w *world) begin() {
 	w.mu.Lock()
@@ -183,11 +189,7 @@ func (w *world) begin() {
 		Facts: func(*corev1.Pod) lifecycle.Facts {
 			return lifecycle.Facts{RuntimeName: "fake", HostIPs: []string{"192.0.2.1"}}
 		},
-		Wall: func() time.Time {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return time.Now().Add(w.offset)
-		},
+		Wall: w.wall,
 	}
 	if os.Getenv("BERTH_TEST_LOG") != "" {
 		cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))

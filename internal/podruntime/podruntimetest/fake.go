@@ -32,6 +32,9 @@ type Fake struct {
 	// Linger is how long a process takes to end after the stop signal; default
 	// 50 ms.
 	Linger time.Duration
+	// Wall is the machine's wall clock, which stamps what is seen; default
+	// time.Now.
+	Wall func() time.Time
 	// Before is called before each Do takes time, outside all locks; optional.
 	Before func(a lifecycle.Action)
 
@@ -63,6 +66,7 @@ func NewFake(faults *fault.Injector) *Fake {
 	return &Fake{
 		Behave: func(*corev1.Pod, string, int) (time.Duration, int32) { return 0, 0 },
 		Linger: 50 * time.Millisecond,
+		Wall:   time.Now,
 		faults: faults,
 		pods:   make(map[types.UID]*fakePod),
 		poke:   func(types.UID) {},
@@ -185,7 +189,7 @@ func (f *Fake) createSandbox(p *fakePod, a lifecycle.Action) error {
 	}
 	f.ids++
 	p.sandboxes = append(p.sandboxes, lifecycle.Sandbox{
-		ID: fmt.Sprintf("s%d", f.ids), Attempt: a.Attempt, Ready: true, CreatedAt: time.Now().Round(0), IPs: []string{"10.88.0.2"},
+		ID: fmt.Sprintf("s%d", f.ids), Attempt: a.Attempt, Ready: true, CreatedAt: f.Wall().Round(0), IPs: []string{"10.88.0.2"},
 	})
 	return nil
 }
@@ -206,7 +210,7 @@ func (f *Fake) startContainer(p *fakePod, a lifecycle.Action) (podruntime.Result
 		}
 	}
 	f.ids++
-	now := time.Now().Round(0)
+	now := f.Wall().Round(0)
 	c := &fakeContainer{Container: lifecycle.Container{
 		ID: fmt.Sprintf("c%d", f.ids), Name: a.Container, SandboxID: a.SandboxID, Attempt: a.Attempt,
 		Hash: hashOf(p.pod, a.Container), State: lifecycle.ContainerRunning, CreatedAt: now, StartedAt: now,
@@ -306,7 +310,7 @@ func (f *Fake) end(c *fakeContainer, code int32, reason string) {
 	if c.State != lifecycle.ContainerRunning {
 		return
 	}
-	c.State, c.ExitCode, c.FinishedAt = lifecycle.ContainerExited, code, time.Now().Round(0)
+	c.State, c.ExitCode, c.FinishedAt = lifecycle.ContainerExited, code, f.Wall().Round(0)
 	if c.Reason = reason; reason == "" {
 		c.Reason = lifecycle.ReasonCompleted
 		if code != 0 {
@@ -328,7 +332,7 @@ func (f *Fake) violate(format string, args ...any) {
 
 // Observe reports what the runtime holds of a pod.
 func (f *Fake) Observe(ctx context.Context, pod *corev1.Pod) (lifecycle.Observed, error) {
-	at := time.Now().Round(0)
+	at := f.Wall().Round(0)
 	if !sleep(ctx, time.Millisecond) {
 		return lifecycle.Observed{}, ctx.Err()
 	}

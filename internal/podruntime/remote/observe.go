@@ -40,7 +40,7 @@ func (r *Runtime) Observe(ctx context.Context, pod *corev1.Pod) (lifecycle.Obser
 		}
 		r.seen.keep(pod.UID, p, l)
 	}
-	o := lifecycle.Observed{At: l.at, Leftovers: r.leftovers(pod)}
+	o := lifecycle.Observed{At: byTheClock(l.at.Round(0), time.Now().Round(0), time.Since(l.at)), Leftovers: r.leftovers(pod)}
 	for _, id := range slices.Sorted(maps.Keys(l.boxes)) {
 		o.Sandboxes = append(o.Sandboxes, l.boxes[id])
 	}
@@ -50,11 +50,21 @@ func (r *Runtime) Observe(ctx context.Context, pod *corev1.Pod) (lifecycle.Obser
 	return o, nil
 }
 
+// byTheClock is the moment elapsed ago, which was at by the wall clock of then,
+// as the wall clock counts it now: it may have been set since. Slow drift is let
+// be, so that the same moment mostly has the same time.
+func byTheClock(at, now time.Time, elapsed time.Duration) time.Time {
+	if stepped := now.Sub(at) - elapsed; stepped.Abs() > time.Second {
+		return at.Add(stepped)
+	}
+	return at
+}
+
 // look asks the runtime. Details are only asked for where the state is another
 // than before: they don't change otherwise.
 func (r *Runtime) look(ctx context.Context, pod *corev1.Pod, before look) (look, error) {
 	now := look{
-		upTo: before.upTo, at: time.Now().Round(0),
+		upTo: before.upTo, at: time.Now(),
 		boxes: make(map[string]lifecycle.Sandbox), conts: make(map[string]lifecycle.Container),
 	}
 	selector := map[string]string{podconfig.LabelPodUID: string(pod.UID)}

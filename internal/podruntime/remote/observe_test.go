@@ -95,6 +95,21 @@ func TestFailedLooksAreMadeAgain(t *testing.T) {
 	}
 }
 
+// The time of a look follows the clock when that is set: it is the same moment.
+func TestTheClockIsSet(t *testing.T) {
+	at := time.Unix(1_000_000, 0)
+	for _, c := range []struct{ wall, elapsed, want time.Duration }{
+		{10 * time.Minute, 10 * time.Minute, 0},
+		{10*time.Minute + 300*time.Millisecond, 10 * time.Minute, 0}, // drift
+		{70 * time.Minute, 10 * time.Minute, time.Hour},
+		{-50 * time.Minute, 10 * time.Minute, -time.Hour},
+	} {
+		if got := byTheClock(at, at.Add(c.wall), c.elapsed).Sub(at); got != c.want {
+			t.Errorf("%s later by the wall, %s in truth: moved by %s, want %s", c.wall, c.elapsed, got, c.want)
+		}
+	}
+}
+
 func TestPodsThatAreGoneAreForgotten(t *testing.T) {
 	f := newFakeCRI()
 	r := onFake(t, f)

@@ -25,9 +25,9 @@ type sighting struct {
 	looking sync.Mutex // held while the runtime is asked; before sightings.mu
 	users   int        // observers that hold it
 
-	now   uint64 // counts the reasons to look again
-	upTo  uint64 // the reasons that the last look covered
-	at    time.Time
+	now   uint64    // counts the reasons to look again
+	upTo  uint64    // the reasons that the last look covered
+	at    time.Time // of the last look, with its monotonic reading
 	boxes map[string]lifecycle.Sandbox
 	conts map[string]lifecycle.Container
 	// changed is closed at the next reason to look again.
