@@ -86,6 +86,9 @@ func (s *Service) adoptSandbox(sb *sandbox, inShim map[string]shim.Status) {
 	if sb.sharesPID() {
 		kinds = append(kinds, nsPID)
 	}
+	if _, _, ok := sb.userNamespace(); ok {
+		kinds = append(kinds, nsUser)
+	}
 	whole := true
 	for _, k := range kinds {
 		whole = whole && pinned(s.pinPath(sb.id, k))
