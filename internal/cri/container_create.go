@@ -97,8 +97,9 @@ type creation struct {
 	image     imagestore.Image
 
 	// What earlier steps hand to later ones.
-	rootfs  rootfs
-	volumes []imageVolume
+	rootfs   rootfs
+	volumes  []imageVolume
+	declared []ocispec.Mount
 }
 
 func (s *Service) containerSteps(n *creation) []step {
@@ -144,7 +145,12 @@ func (s *Service) containerSteps(n *creation) []step {
 		},
 		{
 			name: "mount the container's image volumes",
-			do:   func(ctx context.Context) error { return s.mountImageVolumes(ctx, n) },
+			do: func(ctx context.Context) error {
+				if err := s.mountDeclaredVolumes(ctx, n); err != nil {
+					return err
+				}
+				return s.mountImageVolumes(ctx, n)
+			},
 			undo: func(ctx context.Context) error { return s.unmountImageVolumes(ctx, c.id) },
 		},
 		{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -87,6 +88,50 @@ func (s *Service) mountImageVolumes(ctx context.Context, n *creation) error {
 	return nil
 }
 
+// declaredVolumes is the folder, and part of the snapshot's key, of the volumes
+// that an image declares.
+const declaredVolumes = "declared"
+
+// mountDeclaredVolumes keeps the paths that the image declares as volumes
+// writable in a container with a read-only root, as other runtimes do: they are
+// taken from a second, writable, file system of the same image. With a writable
+// root they are folders like others.
+func (s *Service) mountDeclaredVolumes(ctx context.Context, n *creation) error {
+	declared := n.image.Spec.Config.Volumes
+	if len(declared) == 0 || !n.container.config.GetLinux().GetSecurityContext().GetReadonlyRootfs() {
+		return nil
+	}
+	at := filepath.Join(s.volumesDir(n.container.id), declaredVolumes)
+	if err := os.MkdirAll(at, 0o755); err != nil {
+		return err
+	}
+	layers, err := s.cfg.Images.Prepare(ctx, volumeKey(n.container.id, declaredVolumes), n.image, snapshotOptions(n.sandbox))
+	if err != nil {
+		return err
+	}
+	if err := mount.All(layers, at); err != nil {
+		return err
+	}
+	for _, dest := range slices.Sorted(maps.Keys(declared)) {
+		source, err := securejoin.SecureJoin(at, dest)
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(source); errors.Is(err, fs.ErrNotExist) {
+			if err := os.MkdirAll(source, 0o755); err != nil {
+				return err
+			}
+			if err := os.Chown(source, n.sandbox.rootOnHost(), n.sandbox.rootOnHost()); err != nil {
+				return err
+			}
+		} else if err != nil {
+			return err
+		}
+		n.declared = append(n.declared, ocispec.Mount{Source: source, Destination: path.Join("/", dest)})
+	}
+	return nil
+}
+
 // unmountImageVolumes looks on disk for what to unmount, and thereby works
 // without the container's configuration.
 func (s *Service) unmountImageVolumes(ctx context.Context, id string) error {
@@ -104,7 +149,7 @@ func (s *Service) unmountImageVolumes(ctx context.Context, id string) error {
 }
 
 // resolveMounts turns the container's mounts into binds of paths that exist,
-// and adds the sandbox's files where the container has none of its own.
+// and adds the image's volumes and the sandbox's files where the container has none of its own.
 func (s *Service) resolveMounts(n *creation) ([]ocispec.Mount, error) {
 	var out []ocispec.Mount
 	for _, m := range n.container.config.GetMounts() {
@@ -119,12 +164,12 @@ func (s *Service) resolveMounts(n *creation) ([]ocispec.Mount, error) {
 	if n.sandbox.hostIPC() {
 		shm = hostShm
 	}
-	for _, m := range []ocispec.Mount{
+	for _, m := range append(n.declared, []ocispec.Mount{
 		{Source: s.hostnamePath(n.sandbox.id), Destination: "/etc/hostname", ReadOnly: readOnly},
 		{Source: s.hostsPath(n.sandbox.id), Destination: "/etc/hosts", ReadOnly: readOnly},
 		{Source: s.resolvConfPath(n.sandbox.id), Destination: "/etc/resolv.conf", ReadOnly: readOnly},
 		{Source: shm, Destination: "/dev/shm"},
-	} {
+	}...) {
 		if !slices.ContainsFunc(out, func(o ocispec.Mount) bool { return path.Clean(o.Destination) == m.Destination }) {
 			out = append(out, m)
 		}

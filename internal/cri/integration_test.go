@@ -258,6 +258,32 @@ func TestRealMounts(t *testing.T) {
 	}
 }
 
+// The image's volumes can be written though its root can't.
+func TestRealDeclaredVolumes(t *testing.T) {
+	p := real(t).pod(t)
+	for _, readOnly := range []bool{true, false} {
+		id := p.start(func(c ctrConfig) {
+			c.Linux.SecurityContext.ReadonlyRootfs, c.Linux.SecurityContext.RunAsUser = readOnly, &runtimeapi.Int64Value{}
+		}, "sleep")
+		for _, path := range []string{"/data/written", "/new/volume/written"} {
+			if !readOnly {
+				p.exec(id, "write", "/new", "") // there are no volumes here, and no such folder
+				break
+			}
+			p.exec(id, "write", path, "x")
+			if got := p.exec(id, "cat-file", path); got != "x" {
+				t.Errorf("%s has %q", path, got)
+			}
+		}
+		if got := p.exec(id, "cat-file", "/data/model"); got != "weights" {
+			t.Errorf("/data/model has %q", got)
+		}
+		if _, _, err := p.ExecSync(t.Context(), id, []string{"/inside", "write", "/etc/written", "x"}, 0); (err != nil) != readOnly {
+			t.Errorf("read-only %v: writing to the root: %v", readOnly, err)
+		}
+	}
+}
+
 func TestRealPropagationNeedsSharedMount(t *testing.T) {
 	p := real(t).pod(t)
 	_, err := p.CreateContainer(t.Context(), p.id, &runtimeapi.ContainerConfig{

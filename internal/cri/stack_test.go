@@ -175,6 +175,7 @@ func (r *realStack) putImage(ctx context.Context) error {
 	img.Config = imgspec.ImageConfig{
 		Entrypoint: []string{"/inside"}, Cmd: []string{"report"},
 		Env: []string{"FROM_IMAGE=yes", "BOTH=image"}, WorkingDir: "/work/here", User: "app",
+		Volumes: map[string]struct{}{"/data": {}, "/new/volume": {}},
 	}
 	_, err = r.images.Put(ctx, imagestore.PutRequest{Name: insideImage, Config: img, Layer: func(w io.Writer) error {
 		tw := tar.NewWriter(w)
