@@ -99,3 +99,20 @@ func TestFaultsStrikeAsOftenAsTheySay(t *testing.T) {
 		t.Error("a second event lost")
 	}
 }
+
+// Whatever parses prints as something that parses to the same.
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"fail(StartContainer, app, 3)", "@30s kill-agent", "clock-1h", "exit(app, -1)", "slow(PullImage, 1ns)"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		first, err := Parse(text)
+		if err != nil {
+			return
+		}
+		second, err := Parse(first.String())
+		if err != nil || first != second {
+			t.Errorf("%q parses as %+v, prints as %q, and parses again as %+v, %v", text, first, first.String(), second, err)
+		}
+	})
+}

@@ -2,7 +2,6 @@ package podworker
 
 import (
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -16,6 +15,7 @@ import (
 // that nothing is told twice. It belongs to the worker's goroutine.
 //
 // Pulling and Pulled come from the runtime: only it knows whether it pulls.
+// Unhealthy comes from whoever runs the probes: it is told of each check.
 type told struct {
 	killing string // the container last told to be killed
 	reasons []lifecycle.Reason
@@ -127,18 +127,4 @@ func (t *told) knows(reason lifecycle.Reason) bool {
 		}
 	}
 	return false
-}
-
-// probed tells that a probe's outcome became a failure.
-func (t *told) probed(r podruntime.Recorder, pod *corev1.Pod, p lifecycle.Probed, probes []lifecycle.Probe) {
-	if p.Outcome != lifecycle.Failure {
-		return
-	}
-	for _, probe := range probes {
-		if probe.Key == p.Key {
-			kind := string(p.Key.Kind)
-			r.Record(podruntime.PodRef(pod, probe.Container), corev1.EventTypeWarning, "Unhealthy",
-				fmt.Sprintf("%s%s probe failed: %s", strings.ToUpper(kind[:1]), kind[1:], p.Message))
-		}
-	}
 }

@@ -153,7 +153,6 @@ func (w *Worker) fold(m mail) {
 		w.history = w.history.Apply(lifecycle.SourcesChanged{})
 	}
 	for _, p := range m.probed {
-		w.told.probed(w.recorder(), w.desired.Pod, p, w.probes)
 		w.history = w.history.Apply(p)
 	}
 	for _, e := range m.ended {
@@ -260,24 +259,15 @@ func (w *Worker) save() {
 	w.saved = w.history
 }
 
-// finish is the end of a pod of which nothing is left.
+// finish is the end of a pod of which nothing is left; it was deleted.
 func (w *Worker) finish() {
 	pod := w.desired.Pod
 	if len(w.probes) > 0 {
 		w.cfg.Probes.Set(pod, nil)
 	}
-	if pod.DeletionTimestamp != nil {
-		w.cfg.Records.Delete(pod.UID)
-	}
+	w.cfg.Records.Delete(pod.UID)
 	w.cfg.Status.Finished(pod)
 	w.log.Info("pod finished")
-}
-
-// changedAfter says that the pod was changed after the decision on which Run
-// returned, so that it may have something to do again. Only after Run. A deleted
-// pod of which nothing is left has nothing to do whatever changes.
-func (w *Worker) changedAfter() bool {
-	return w.box.take().desired != nil && w.desired.Pod.DeletionTimestamp == nil
 }
 
 // detach abandons what is under way and keeps what is known.

@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-run/berth/internal/format"
 	"github.com/berth-run/berth/internal/lifecycle"
 )
 
@@ -27,10 +26,14 @@ type Workers struct {
 	changed chan struct{} // closed and replaced when a member goes
 }
 
-// member is one pod. Its fields are guarded by Workers.mu.
+// member is one pod.
 type member struct {
-	name    types.NamespacedName
-	worker  *Worker
+	uid    types.UID
+	name   types.NamespacedName
+	worker *Worker
+
+	// What follows is guarded by Workers.mu.
+
 	desired Desired
 	running bool
 }
@@ -68,24 +71,15 @@ func (s *Workers) Run(ctx context.Context) error {
 
 // run runs one worker and forgets it when its pod is finished.
 func (s *Workers) run(ctx context.Context, m *member) {
-	for {
-		err := m.worker.Run(ctx)
-		if err != nil {
-			s.cfg.Log.Error("cannot run the pod", "pod", format.Pod(m.desired.Pod), "err", err)
-		}
-		s.mu.Lock()
-		if ctx.Err() == nil && err == nil && m.worker.changedAfter() {
-			m.worker = newWorker(s.cfg, m.desired)
-			s.mu.Unlock()
-			continue
-		}
-		delete(s.members, m.desired.Pod.UID)
-		close(s.changed)
-		s.changed = make(chan struct{})
-		s.mu.Unlock()
-		s.poke()
-		return
+	if err := m.worker.Run(ctx); err != nil {
+		s.cfg.Log.Error("cannot run the pod", "uid", m.uid, "err", err)
 	}
+	s.mu.Lock()
+	delete(s.members, m.uid)
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.mu.Unlock()
+	s.poke()
 }
 
 // due takes the pods that may run from the waiting ones.
@@ -133,6 +127,7 @@ func (s *Workers) Update(d Desired) {
 	m, ok := s.members[d.Pod.UID]
 	if !ok {
 		m = &member{
+			uid:    d.Pod.UID,
 			name:   types.NamespacedName{Namespace: d.Pod.Namespace, Name: d.Pod.Name},
 			worker: newWorker(s.cfg, d),
 		}
@@ -195,7 +190,7 @@ func (s *Workers) Waiting() []types.UID {
 	defer s.mu.Unlock()
 	var uids []types.UID
 	for _, m := range s.waiting {
-		uids = append(uids, m.desired.Pod.UID)
+		uids = append(uids, m.uid)
 	}
 	return uids
 }

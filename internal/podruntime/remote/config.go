@@ -49,7 +49,7 @@ type Volumes interface {
 	MakeTerminationLog(uid types.UID, container string, attempt int) (string, error)
 }
 
-// Cgroups makes the cgroups of pods; PodCgroups is the real one.
+// Cgroups makes the cgroups of pods.
 type Cgroups interface {
 	// Make makes the pod's cgroup with its limits; idempotent.
 	Make(ctx context.Context, pod *corev1.Pod) error

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-run/berth/internal/cgroup"
 	"github.com/berth-run/berth/internal/cri"
@@ -144,7 +145,7 @@ func (r *realStack) restarted() (*Runtime, error) {
 		Facts: func(*corev1.Pod) podconfig.Facts {
 			return podconfig.Facts{LogRoot: filepath.Join(r.dir, "logs"), MemoryBytes: 1 << 30}
 		},
-		Cgroups: PodCgroups{tree},
+		Cgroups: podCgroups{tree},
 		Owner:   "remote-test",
 	})
 }
@@ -170,6 +171,27 @@ func (r *realStack) close(ctx context.Context) error {
 		errs = append(errs, r.tree.Cleanup(ctx))
 	}
 	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
+}
+
+// podCgroups are real cgroups.
+type podCgroups struct{ tree *cgroup.Tree }
+
+func (c podCgroups) Make(_ context.Context, pod *corev1.Pod) error {
+	_, err := c.tree.Ensure(pod.UID, cgroup.PodQOS(pod), cgroup.PodResources(pod))
+	return err
+}
+
+func (c podCgroups) Parent(pod *corev1.Pod) string {
+	return c.tree.Path(pod.UID, cgroup.PodQOS(pod))
+}
+
+func (c podCgroups) Remove(ctx context.Context, uid types.UID) error {
+	for _, qos := range []corev1.PodQOSClass{corev1.PodQOSGuaranteed, corev1.PodQOSBurstable, corev1.PodQOSBestEffort} {
+		if err := c.tree.Remove(ctx, cgroup.Pod{UID: uid, QOS: qos, Path: c.tree.Path(uid, qos)}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // The embedded runtime keeps the contract.
