@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -78,6 +79,12 @@ func (a Action) Key() Key {
 	case PrepareVolumes, CreateSandbox, PullImage, RemovePod:
 	}
 	return k
+}
+
+// compare orders keys, in no telling way.
+func (k Key) compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Container, o.Container), cmp.Compare(k.Attempt, o.Attempt),
+		cmp.Compare(k.ID, o.ID), cmp.Compare(k.Until, o.Until))
 }
 
 // String prints the key as logs and scenarios show it: "StartContainer app#1".

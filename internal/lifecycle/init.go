@@ -13,7 +13,7 @@ func (v *view) initRules() bool {
 		}
 	}
 	next = max(next, 0)
-	for next < len(v.init) && v.init[next].kind == plainInit && v.initDone(v.init[next]) {
+	for next < len(v.init) && v.initDone(v.init[next]) {
 		next++
 	}
 	for i, m := range v.init {
@@ -58,7 +58,7 @@ func (v *view) initialized() bool {
 // initDone says that a plain init container has done its work. In a new sandbox
 // it has to do it again, unless it must never run twice.
 func (v *view) initDone(m *member) bool {
-	if !m.exited() || m.h.Exit.failed() {
+	if m.kind != plainInit || !m.exited() || m.h.Exit.failed() {
 		return false
 	}
 	if m.h.Round != v.h.RestartAll {

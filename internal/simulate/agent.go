@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"reflect"
 	"slices"
 	"time"
 
@@ -28,8 +29,11 @@ type agent struct {
 	working  map[lifecycle.Key]*work
 	probes   map[lifecycle.ProbeKey]bool
 	decision lifecycle.Decision
-	timer    int // the number of the timer that counts
-	life     int // the agent's life; what an earlier one began reports to nobody
+	noted    *lifecycle.Decision // the last one that counts in hash
+	timer    int                 // the number of the timer that counts
+	life     int                 // the agent's life; what an earlier one began reports to nobody
+	// dead says that no agent runs: nobody looks, and nobody sees the clock set.
+	dead bool
 	// pending are the effects to come of what is under way, in the order begun.
 	pending []*effect
 
@@ -85,7 +89,7 @@ func (a *agent) input() lifecycle.Input {
 // look is one turn of the worker's loop.
 func (a *agent) look() {
 	a.woken = false
-	if a.faults.Active(a.now, fault.RuntimeGone) {
+	if a.faults.Active(a.faultTime(), fault.RuntimeGone) {
 		a.after(time.Second, func() { a.woken = true })
 		return
 	}
@@ -100,12 +104,11 @@ func (a *agent) look() {
 		d, h := lifecycle.Step(in)
 		a.decisions++
 		a.history = h
-		a.check.decided(in, d, h)
+		a.check.decided(in, d, h, a.note(d))
 		a.decision = d
 		if a.tellDecision != nil {
 			a.tellDecision(a.pod, d)
 		}
-		a.note(d)
 		if !a.reconcile(d.Work) {
 			break
 		}
@@ -122,10 +125,15 @@ func (a *agent) look() {
 	}
 }
 
-// note hashes what was decided, so that two runs can be compared.
-func (a *agent) note(d lifecycle.Decision) {
+// note hashes what was decided, so that two runs can be compared, and says
+// whether it is another decision than the one before.
+func (a *agent) note(d lifecycle.Decision) (fresh bool) {
+	if a.noted != nil && reflect.DeepEqual(*a.noted, d) {
+		return false
+	}
+	a.noted = &d
 	f := fnv.New64a()
-	fmt.Fprintf(f, "%d %s", a.hash, a.now)
+	fmt.Fprintf(f, "%d %d", a.hash, a.now.UnixNano())
 	for _, w := range d.Work {
 		fmt.Fprintf(f, "|%v", w.Key())
 	}
@@ -135,6 +143,7 @@ func (a *agent) note(d lifecycle.Decision) {
 	}
 	f.Write(b)
 	a.hash = f.Sum64()
+	return true
 }
 
 func (a *agent) reconcile(want []lifecycle.Action) (again bool) {
@@ -157,12 +166,19 @@ func (a *agent) reconcile(want []lifecycle.Action) (again bool) {
 	return again
 }
 
-func (a *agent) save() {
+// save writes the history; false: the disk is full, and what was written before
+// stands.
+func (a *agent) save() bool {
+	if a.faults.Active(a.faultTime(), fault.DiskFull) {
+		a.say("the history cannot be written")
+		return false
+	}
 	b, err := json.Marshal(a.history)
 	if err != nil {
 		panic(err)
 	}
 	a.durable = b
+	return true
 }
 
 // begin starts an action: its effect comes after a while, or never.
@@ -170,11 +186,13 @@ func (a *agent) begin(act lifecycle.Action) {
 	a.actions++
 	a.check.began(act)
 	a.history = a.history.Apply(lifecycle.ActionStarted{Action: act, At: a.now})
-	if act.Kind == lifecycle.StartContainer {
-		a.save()
+	if act.Kind == lifecycle.StartContainer && !a.save() {
+		a.history = a.history.Apply(lifecycle.ActionEnded{Action: act, At: a.now, Err: &lifecycle.Failed{
+			Reason: lifecycle.ReasonCreateContainerError, Message: "its start cannot be recorded"}})
+		return
 	}
 	a.say("%s", act.Key())
-	e := a.faults.Action(a.now, act.Kind, act.Container)
+	e := a.faults.Action(a.faultTime(), act.Kind, act.Container)
 	wk := &work{action: act}
 	a.working[act.Key()] = wk
 	life := a.life
@@ -434,7 +452,18 @@ func (a *agent) die() {
 	}
 	a.decision = lifecycle.Decision{}
 	a.check.forget()
-	a.after(a.between(time.Millisecond, 5*time.Second), func() { a.woken = true })
+	a.dead = true
+	downtime := a.between(time.Millisecond, 5*time.Second)
+	if a.chance(4) {
+		downtime = a.between(time.Minute, 20*time.Minute)
+	}
+	life := a.life
+	a.after(downtime, func() {
+		if life == a.life {
+			a.say("the agent starts")
+			a.dead, a.woken = false, true
+		}
+	})
 }
 
 // jump sets the wall clock.
@@ -445,8 +474,10 @@ func (a *agent) jump(by time.Duration) {
 	for i := range a.queue {
 		a.queue[i].at = a.queue[i].at.Add(by)
 	}
-	a.history = a.history.Apply(lifecycle.ClockStepped{By: by})
-	a.woken = true
+	if !a.dead {
+		a.history = a.history.Apply(lifecycle.ClockStepped{By: by})
+		a.woken = true
+	}
 }
 
 func (a *agent) delete(grace int64) {

@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"fmt"
-	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,11 +14,14 @@ type checker struct {
 	a          *agent
 	violations []string
 
-	status *corev1.PodStatus // last reported
-	starts map[string]int    // processes started, by container
-	began  func(lifecycle.Action)
-	same   time.Time // the instant, and how many actions began at it
-	count  int
+	status    *corev1.PodStatus // last reported
+	starts    map[string]int    // processes started, by container
+	began     func(lifecycle.Action)
+	same      time.Time // the instant, and how many actions began at it
+	count     int
+	quarter   time.Duration // the quarter of an hour, and how many actions began in it
+	inQuarter int
+	fresh     int // decisions that differed from the one before
 }
 
 func newChecker(a *agent) *checker {
@@ -44,12 +46,38 @@ func (c *checker) actionBegan(act lifecycle.Action) {
 	} else {
 		c.same, c.count = c.a.now, 0
 	}
+	if q := c.a.elapsed().Truncate(15 * time.Minute); q != c.quarter {
+		c.quarter, c.inQuarter = q, 0
+	}
+	if c.inQuarter++; c.inQuarter == mostInQuarter {
+		c.fail("livelock: %d actions within a quarter of an hour, the last %s", mostInQuarter, act.Key())
+	}
 	if t := c.a.history.Termination; t != nil {
+		if act.Kind == lifecycle.StopContainer {
+			if most := later(t.Deadline, c.a.now).Add(overtime); act.Until.After(most) {
+				c.fail("%s may last until %s, the pod's grace period only until %s", act.Key(), act.Until, t.Deadline)
+			}
+		}
 		switch act.Kind {
 		case lifecycle.StartContainer, lifecycle.CreateSandbox, lifecycle.PullImage, lifecycle.PrepareVolumes, lifecycle.RunPostStart:
 			c.fail("%s begins although the pod ends", act.Key())
 		}
 	}
+}
+
+// mostInQuarter is more than a pod of six containers does in a quarter of an
+// hour, each starting and failing as often as its waits let it.
+const mostInQuarter = 1000
+
+// overtime is how much longer than its grace period a pod may take to stop: a
+// hook that used it all up leaves this to the stop signal (kubernetes#115817).
+const overtime = 2 * time.Second
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // started: one live container of a name, the order of init containers, and the
@@ -141,100 +169,6 @@ func (c *checker) probing(p lifecycle.Probe) {
 	if c.a.history.Termination != nil && p.Key.Kind != lifecycle.ReadinessProbe {
 		c.fail("%s probe of %s while the pod ends", p.Key.Kind, p.Container)
 	}
-}
-
-// decided holds one decision against the properties of a single decision.
-func (c *checker) decided(in lifecycle.Input, d lifecycle.Decision, h lifecycle.History) {
-	c.reported(&d.Status)
-	settled := in
-	settled.History = h
-	if got := lifecycle.Decide(settled); !reflect.DeepEqual(got, d) {
-		c.fail("the same input gives another decision:\n%+v\n%+v", got, d)
-	}
-	later := settled
-	if d.LookAgain.IsZero() {
-		later.Now = in.Now.Add(24 * time.Hour)
-	} else {
-		later.Now = d.LookAgain.Add(-1)
-	}
-	if got := lifecycle.Decide(later); !equalButLook(got, d) {
-		c.fail("the decision changes before LookAgain %s:\n%+v\n%+v", d.LookAgain, got.Work, d.Work)
-	}
-	if d.Finished && (len(c.a.sandboxes)+len(c.a.containers) > 0 || c.a.leftovers || len(c.a.working) > 0) {
-		c.fail("finished, but something is left: %d sandboxes, %d containers, leftovers %v, under way %v",
-			len(c.a.sandboxes), len(c.a.containers), c.a.leftovers, c.a.underWay())
-	}
-	if !d.Finished && len(d.Work)+len(in.UnderWay)+len(d.Probes) == 0 && d.LookAgain.IsZero() && !c.asDesired(d) {
-		c.fail("silent wait: nothing is under way and the pod is not as desired: %s", d.Status.Phase)
-	}
-}
-
-func equalButLook(a, b lifecycle.Decision) bool {
-	return reflect.DeepEqual(a, b)
-}
-
-// asDesired says that there is nothing to wait for but the containers' own ends.
-func (c *checker) asDesired(d lifecycle.Decision) bool {
-	if len(c.a.live()) > 0 {
-		return c.a.pod.DeletionTimestamp == nil
-	}
-	return d.Stopped && c.a.pod.DeletionTimestamp == nil
-}
-
-// reported: what must not go back does not.
-func (c *checker) reported(s *corev1.PodStatus) {
-	old := c.status
-	c.status = s.DeepCopy()
-	if terminal(s.Phase) && len(c.a.live()) > 0 {
-		c.fail("phase %s while containers run", s.Phase)
-	}
-	if old == nil {
-		return
-	}
-	if rank(s.Phase) < rank(old.Phase) || terminal(old.Phase) && s.Phase != old.Phase {
-		c.fail("phase goes from %s to %s", old.Phase, s.Phase)
-	}
-	if !old.StartTime.Equal(s.StartTime) {
-		c.fail("startTime changes")
-	}
-	for _, n := range s.Conditions {
-		for _, o := range old.Conditions {
-			if n.Type == o.Type && n.Status == o.Status && !n.LastTransitionTime.Equal(&o.LastTransitionTime) {
-				c.fail("condition %s has a new transition time and the same status", n.Type)
-			}
-		}
-	}
-	c.containers(old.InitContainerStatuses, s.InitContainerStatuses)
-	c.containers(old.ContainerStatuses, s.ContainerStatuses)
-}
-
-func (c *checker) containers(old, now []corev1.ContainerStatus) {
-	for i := range now {
-		n, o := &now[i], &old[i]
-		if n.RestartCount < o.RestartCount {
-			c.fail("restartCount of %s goes from %d to %d", n.Name, o.RestartCount, n.RestartCount)
-		}
-		if o.State.Terminated != nil && n.State.Running == nil && n.State.Terminated == nil && n.LastTerminationState.Terminated == nil {
-			c.fail("the end of %s is lost", n.Name)
-		}
-		if o.State.Terminated != nil && n.State.Running != nil && n.ContainerID == o.ContainerID {
-			c.fail("%s runs again as the same container", n.Name)
-		}
-	}
-}
-
-func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
-
-func rank(p corev1.PodPhase) int {
-	switch p {
-	case corev1.PodPending:
-		return 1
-	case corev1.PodRunning:
-		return 2
-	case corev1.PodSucceeded, corev1.PodFailed:
-		return 3
-	}
-	return 0
 }
 
 // forget: a new agent may report what an old one had not written down.

@@ -125,7 +125,7 @@ func randomFaults(rng *rand.Rand, pod *corev1.Pod, d time.Duration) []fault.Faul
 	name := func() string { return list[rng.IntN(len(list))].Name }
 	for range rng.IntN(6) {
 		var f fault.Fault
-		switch rng.IntN(9) {
+		switch rng.IntN(10) {
 		case 0, 1:
 			f = fault.Fault{Kind: fault.Fail, Action: kind(), Times: 1 + rng.IntN(4)}
 		case 2:
@@ -142,6 +142,8 @@ func randomFaults(rng *rand.Rand, pod *corev1.Pod, d time.Duration) []fault.Faul
 			f = fault.Fault{Kind: fault.Clock, For: time.Duration(rng.IntN(7200)-3600) * time.Second}
 		case 8:
 			f = fault.Fault{Kind: fault.Exit, Container: name(), Code: 3}
+		case 9:
+			f = fault.Fault{Kind: fault.DiskFull, For: time.Duration(1+rng.IntN(120)) * time.Second}
 		}
 		if f.Kind != fault.Slow || rng.IntN(2) == 0 {
 			f.After = at()

@@ -73,7 +73,7 @@ func Run(cfg Config) Result {
 	a.relist()
 	limit := cfg.Length + settle
 	for len(a.queue) > 0 && len(a.check.violations) < 5 {
-		if a.woken {
+		if a.woken && !a.dead {
 			a.look()
 			if a.decision.Finished {
 				break

@@ -100,6 +100,10 @@ func (w *world) say(format string, args ...any) {
 // elapsed is how much time has really passed.
 func (w *world) elapsed() time.Duration { return w.now.Sub(epoch) - w.jumped }
 
+// faultTime is the time that faults go by: setting the wall clock does not bring
+// them forward or back.
+func (w *world) faultTime() time.Time { return epoch.Add(w.elapsed()) }
+
 // chance is true once in n.
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
 
@@ -118,7 +122,7 @@ func (w *world) id(prefix string) string {
 
 // wake is an event of the runtime: the agent looks again, unless it is lost.
 func (w *world) wake() {
-	if _, lost := w.faults.Take(w.now, fault.LoseEvent); lost {
+	if _, lost := w.faults.Take(w.faultTime(), fault.LoseEvent); lost {
 		w.say("an event is lost")
 		return
 	}
