@@ -90,7 +90,8 @@ func BenchmarkMemory100(b *testing.B) {
 	time.Sleep(5 * time.Second) // it gives back what it no longer needs
 	pid := n.shimPID()
 	for b.Loop() {
-		b.ReportMetric(float64(pss(b, pid)), "PSS-KiB")
+		b.ReportMetric(float64(pss(b, pid, "Pss:")), "PSS-KiB")
+		b.ReportMetric(float64(pss(b, pid, "Pss_Anon:")), "anon-KiB")
 		b.ReportMetric(float64(fds(b, pid)), "fds")
 	}
 }

@@ -145,7 +145,7 @@ func TestTwoHundredExitsAtOnce(t *testing.T) {
 	}
 	close(todo)
 	wg.Wait()
-	t.Logf("%d running: PSS of the shim %d KiB, %d descriptors", count, pss(t, pid), fds(t, pid))
+	t.Logf("%d running: PSS of the shim %d KiB, %d descriptors", count, pss(t, pid, "Pss:"), fds(t, pid))
 	list, err := n.List(n.ctx)
 	if err != nil || len(list) != count {
 		t.Fatalf("%d containers, %v", len(list), err)
@@ -189,16 +189,16 @@ func fds(t testing.TB, pid int) int {
 	return len(entries)
 }
 
-// pss is the proportional resident memory of pid in KiB.
-func pss(t testing.TB, pid int) (kib int) {
+// pss is one line, such as "Pss:", of pid's proportional resident memory in KiB.
+func pss(t testing.TB, pid int, field string) (kib int) {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(b)) {
-		if strings.HasPrefix(line, "Pss:") {
-			_, _ = fmt.Sscanf(line, "Pss: %d kB", &kib)
+		if strings.HasPrefix(line, field) {
+			_, _ = fmt.Sscanf(strings.TrimPrefix(line, field), "%d", &kib)
 		}
 	}
 	return kib
