@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -516,4 +517,36 @@ func TestRealManyExits(t *testing.T) {
 			t.Errorf("status %v", st)
 		}
 	}
+}
+
+// Many pods are made at the same time, and go at the same time.
+func TestRealManyPodsAtOnce(t *testing.T) {
+	r := real(t)
+	var wg sync.WaitGroup
+	for i := range 30 {
+		wg.Go(func() {
+			config := benchPod(r, fmt.Sprint("many-", i))
+			id, err := r.RunPodSandbox(t.Context(), config, "")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c, err := r.CreateContainer(t.Context(), id, &runtimeapi.ContainerConfig{
+				Metadata: &runtimeapi.ContainerMetadata{Name: "app"}, Image: &runtimeapi.ImageSpec{Image: insideImage}, Args: []string{"sleep"},
+				Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
+					NamespaceOptions: config.Linux.SecurityContext.NamespaceOptions,
+				}},
+			}, config)
+			if err == nil {
+				err = r.StartContainer(t.Context(), c)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			if err := r.RemovePodSandbox(t.Context(), id); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }
