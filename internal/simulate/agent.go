@@ -24,7 +24,7 @@ type agent struct {
 	history lifecycle.History
 	// durable is the history as of the last write that was waited for; what
 	// came later may be lost when the agent dies.
-	durable  []byte
+	durable  lifecycle.History
 	observed lifecycle.Observed
 	working  map[lifecycle.Key]*work
 	probes   map[lifecycle.ProbeKey]bool
@@ -131,17 +131,20 @@ func (a *agent) note(d lifecycle.Decision) (fresh bool) {
 	if a.noted != nil && reflect.DeepEqual(*a.noted, d) {
 		return false
 	}
+	old := a.noted
 	a.noted = &d
 	f := fnv.New64a()
 	fmt.Fprintf(f, "%d %d", a.hash, a.now.UnixNano())
 	for _, w := range d.Work {
 		fmt.Fprintf(f, "|%v", w.Key())
 	}
-	b, err := json.Marshal(d.Status)
-	if err != nil {
-		panic(err) // a PodStatus is always JSON
+	if old == nil || !reflect.DeepEqual(old.Status, d.Status) {
+		b, err := json.Marshal(d.Status)
+		if err != nil {
+			panic(err) // a PodStatus is always JSON
+		}
+		f.Write(b)
 	}
-	f.Write(b)
 	a.hash = f.Sum64()
 	return true
 }
@@ -173,11 +176,7 @@ func (a *agent) save() bool {
 		a.say("the history cannot be written")
 		return false
 	}
-	b, err := json.Marshal(a.history)
-	if err != nil {
-		panic(err)
-	}
-	a.durable = b
+	a.durable = a.history // nobody changes a history; it goes through JSON when it is read
 	return true
 }
 
@@ -444,12 +443,7 @@ func (a *agent) die() {
 	if a.chance(2) {
 		a.save() // the last write made it
 	}
-	a.history = lifecycle.History{}
-	if a.durable != nil {
-		if err := json.Unmarshal(a.durable, &a.history); err != nil {
-			a.check.fail("history does not read back: %v", err)
-		}
-	}
+	a.history = a.readBack(a.durable)
 	a.decision = lifecycle.Decision{}
 	a.check.forget()
 	a.dead = true
@@ -464,6 +458,19 @@ func (a *agent) die() {
 			a.dead, a.woken = false, true
 		}
 	})
+}
+
+// readBack is a history as the next agent reads it from the disk.
+func (a *agent) readBack(h lifecycle.History) lifecycle.History {
+	var back lifecycle.History
+	b, err := json.Marshal(h)
+	if err == nil {
+		err = json.Unmarshal(b, &back)
+	}
+	if err != nil {
+		a.check.fail("history does not read back: %v", err)
+	}
+	return back
 }
 
 // jump sets the wall clock.

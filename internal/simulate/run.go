@@ -129,13 +129,19 @@ func (a *agent) relist() {
 // Shrink drops faults one at a time as long as the run still fails, and returns
 // the failing run with the fewest.
 func Shrink(r Result, cfg Config) Result {
+	cfg.Seed = r.Seed
+	return shrink(r, func(faults []fault.Fault) Result {
+		cfg.Faults = faults
+		return Run(cfg)
+	})
+}
+
+func shrink(r Result, run func([]fault.Fault) Result) Result {
+	r = run(append([]fault.Fault{}, r.Faults...)) // as told by cfg
 	for again := true; again; {
 		again = false
 		for i := range r.Faults {
-			try := cfg
-			try.Seed = r.Seed
-			try.Faults = slices.Delete(append([]fault.Fault{}, r.Faults...), i, i+1)
-			if next := Run(try); len(next.Violations) > 0 {
+			if next := run(slices.Delete(append([]fault.Fault{}, r.Faults...), i, i+1)); len(next.Violations) > 0 {
 				r, again = next, true
 				break
 			}
