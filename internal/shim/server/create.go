@@ -130,7 +130,7 @@ func (c *container) startInit(lp *libcontainer.Process) error {
 	s := c.srv
 	s.starting.RLock()
 	defer s.starting.RUnlock()
-	if err := c.lc.Start(lp); err != nil {
+	if err := s.startProcess(c.lc, lp); err != nil {
 		return startError(err)
 	}
 	p, err := childProcess(lp)

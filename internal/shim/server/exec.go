@@ -95,7 +95,7 @@ func (c *container) startExec(r *shimpb.ExecRequest, files []*os.File) (*execGro
 	s := c.srv
 	s.starting.RLock()
 	defer s.starting.RUnlock()
-	if err := lc.Start(lp); err != nil {
+	if err := s.startProcess(lc, lp); err != nil {
 		group.leave()
 		if st := c.state(); st.Phase != running && st.Phase != created {
 			return nil, nil, c.wrongState(st.Phase) // it ended meanwhile

@@ -152,3 +152,21 @@ func childProcess(lp *libcontainer.Process) (*process, error) {
 	}
 	return p, nil
 }
+
+// startProcess starts a process of a container, with the program of its seccomp
+// profile where an earlier process had the same.
+func (s *Server) startProcess(lc *libcontainer.Container, lp *libcontainer.Process) error {
+	config := lc.Config()
+	if config.Seccomp == nil {
+		return lc.Start(lp)
+	}
+	memo, err := s.seccomp.For(config.Seccomp)
+	if err != nil {
+		s.log.Warn("the seccomp program is made anew", "err", err)
+		return lc.Start(lp)
+	}
+	lp.ExtraFiles = []*os.File{memo.File}
+	err = lc.Start(lp)
+	memo.Done(err == nil)
+	return err
+}

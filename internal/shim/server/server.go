@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-run/berth/internal/shim"
+	"github.com/berth-run/berth/internal/shim/server/seccompcache"
 	"github.com/berth-run/berth/internal/shim/shimpb"
 )
 
@@ -46,6 +47,7 @@ type Server struct {
 	events   hub
 	fds      mailbox
 	profiles profiles
+	seccomp  seccompcache.Cache
 
 	// starting is held for reading while libcontainer starts a process, and
 	// for writing while an orphan is reaped: libcontainer waits for helpers of
