@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 )
 
 var update = flag.Bool("update", false, "write what came of the scenarios into their files")
@@ -107,10 +109,23 @@ func (w *scenarioWorld) look() {
 	w.in.Observed.At = w.in.Now
 	w.in.History = w.in.History.Apply(Looked{Observed: w.in.Observed, UnderWay: w.in.UnderWay})
 	for range 10 {
+		before := corev1.PodPending
+		if old := w.in.History.Status; old != nil {
+			before = old.Phase
+		}
 		d, h := Step(w.in)
 		w.in.History = h
 		w.d = d
-		w.violations = append(w.violations, violations(w.in)...)
+		if !w.unchecked {
+			w.violations = append(w.violations, violations(w.in)...)
+		}
+		var ended *Termination
+		if d.Stopped {
+			ended = h.Termination
+		}
+		if want := oraclePhase(w.in.Pod, &d.Status, before, ended); d.Status.Phase != want {
+			w.violations = append(w.violations, fmt.Sprintf("phase %s, want %s", d.Status.Phase, want))
+		}
 		if !w.reconcile() {
 			return
 		}

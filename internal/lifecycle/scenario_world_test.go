@@ -20,6 +20,7 @@ type scenarioWorld struct {
 	did      []string // what was begun or cancelled since the last print
 	ids      int
 
+	unchecked  bool // decisions are not held against their properties
 	violations []string
 }
 
@@ -67,6 +68,16 @@ func (w *scenarioWorld) do(line string) error {
 	rest := func(i int) string { return strings.Join(f[min(i, len(f)):], " ") }
 	now := w.in.Now
 	switch f[0] {
+	case "made", "appears", "created":
+		if _, ok := w.underWay("StartContainer:" + arg(1)); !ok {
+			return fmt.Errorf("no start of %s is under way", arg(1))
+		}
+	case "exit", "vanish", "state":
+		if w.newest(arg(1)) == nil {
+			return fmt.Errorf("no container %s", arg(1))
+		}
+	}
+	switch f[0] {
 	case "pod":
 		pod, err := podFrom(strings.TrimPrefix(line, "pod "))
 		w.in.Pod = pod
@@ -85,9 +96,6 @@ func (w *scenarioWorld) do(line string) error {
 		w.start(arg(1)).State = ContainerCreated
 	case "exit":
 		c := w.newest(arg(1))
-		if c == nil {
-			return fmt.Errorf("no container %s", arg(1))
-		}
 		c.State, c.FinishedAt, c.Reason, c.Message = ContainerExited, now, arg(3), rest(4)
 		if arg(2) == "unknown" {
 			c.ExitUnknown = true
@@ -251,10 +259,7 @@ func (w *scenarioWorld) finish(k Key, e ActionEnded) {
 
 // start makes the container of the start that is under way.
 func (w *scenarioWorld) start(name string) *Container {
-	k, ok := w.underWay("StartContainer:" + name)
-	if !ok {
-		panic("no start of " + name + " is under way")
-	}
+	k, _ := w.underWay("StartContainer:" + name)
 	o := &w.in.Observed
 	for i := range o.Containers {
 		if c := &o.Containers[i]; c.Name == name && c.Attempt == k.Attempt {
