@@ -6,12 +6,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berth-run/berth/internal/cgroup"
 	"github.com/berth-run/berth/internal/cri/imagestore"
-	"github.com/berth-run/berth/internal/hooks"
-	"github.com/berth-run/berth/internal/podworker"
 )
 
 // The parts know each other by small interfaces of their own; what differs only
@@ -20,13 +19,28 @@ import (
 // podCgroups makes pods' cgroups for the runtime.
 type podCgroups struct{ tree *cgroup.Tree }
 
-func (c podCgroups) Make(_ context.Context, pod *corev1.Pod) (string, error) {
-	p, err := c.tree.Ensure(pod.UID, cgroup.PodQOS(pod), cgroup.PodResources(pod))
-	return p.Path, err
+func (c podCgroups) Make(_ context.Context, pod *corev1.Pod) error {
+	_, err := c.tree.Ensure(pod.UID, cgroup.PodQOS(pod), cgroup.PodResources(pod))
+	return err
 }
 
-func (c podCgroups) Remove(ctx context.Context, pod *corev1.Pod) error {
-	return c.tree.Remove(ctx, cgroup.Pod{UID: pod.UID, QOS: cgroup.PodQOS(pod), Path: c.tree.Path(pod.UID, cgroup.PodQOS(pod))})
+func (c podCgroups) Parent(pod *corev1.Pod) string {
+	return c.tree.Path(pod.UID, cgroup.PodQOS(pod))
+}
+
+// Remove does not know the class of a pod that nobody knows any more.
+func (c podCgroups) Remove(ctx context.Context, uid types.UID) error {
+	pods, err := c.tree.List()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range pods {
+		if p.UID == uid {
+			errs = append(errs, c.tree.Remove(ctx, p))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // puller pulls images and tells how far it is.
@@ -45,13 +59,6 @@ func (p puller) Pull(ctx context.Context, image *runtimeapi.ImageSpec, auth *run
 		progress(at.DoneBytes, at.TotalBytes)
 	})
 	return img.ID, err
-}
-
-// hookRunner runs hooks for workers.
-type hookRunner struct{ runner *hooks.Runner }
-
-func (h hookRunner) Run(ctx context.Context, hook podworker.Hook) error {
-	return h.runner.Run(ctx, hooks.Hook(hook))
 }
 
 // closers closes what was opened, the last first.

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-run/berth/internal/lifecycle"
 )
 
 // ErrNoPod says that there is no pod of that name.
@@ -90,6 +93,23 @@ func (a *Agent) Delete(namespace, name string, grace *int64) (Ref, error) {
 		return Ref{}, fmt.Errorf("%w: %s/%s", ErrNoPod, namespace, name)
 	}
 	a.pods.Delete(uid, grace)
+	return Ref{Namespace: namespace, Name: name, UID: uid}, nil
+}
+
+// Stop asks for the end of what runs of a pod, which stays listed, with its logs,
+// until it is deleted. grace in seconds can shorten the pod's own; nil: the pod's
+// own.
+func (a *Agent) Stop(namespace, name string, grace *int64) (Ref, error) {
+	uid, ok := a.podUID(namespace, name)
+	if !ok {
+		return Ref{}, fmt.Errorf("%w: %s/%s", ErrNoPod, namespace, name)
+	}
+	stop := lifecycle.Stop{Reason: "Stopped", Message: "stopped by berth stop"}
+	if grace != nil {
+		d := time.Duration(*grace) * time.Second
+		stop.Grace = &d
+	}
+	a.pods.Stop(uid, stop)
 	return Ref{Namespace: namespace, Name: name, UID: uid}, nil
 }
 

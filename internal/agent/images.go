@@ -1,0 +1,37 @@
+package agent
+
+import (
+	"context"
+
+	"github.com/berth-run/berth/internal/cri/imagestore"
+)
+
+// Images lists the images that are here.
+func (a *Agent) Images(ctx context.Context) ([]imagestore.Image, error) { return a.images.List(ctx) }
+
+// PullImage fetches an image from its registry. progress is called from the
+// calling goroutine.
+func (a *Agent) PullImage(ctx context.Context, ref string, progress func(imagestore.Progress)) (imagestore.Image, error) {
+	return a.images.Pull(ctx, ref, nil, progress)
+}
+
+// ImportImages reads images from a folder or archive on this machine.
+func (a *Agent) ImportImages(ctx context.Context, path string) ([]imagestore.Image, error) {
+	return a.images.Import(ctx, path)
+}
+
+// RemoveImage takes away a name, or an image with all its names.
+func (a *Agent) RemoveImage(ctx context.Context, ref string) error { return a.images.Remove(ctx, ref) }
+
+// PruneImages removes images without a name, or all that no container uses.
+func (a *Agent) PruneImages(ctx context.Context, all bool) (imagestore.Collected, error) {
+	containers, err := a.cri.ListContainers(ctx, nil)
+	if err != nil {
+		return imagestore.Collected{}, err
+	}
+	used := make(map[string]bool)
+	for _, c := range containers {
+		used[c.GetImageRef()], used[c.GetImageId()] = true, true
+	}
+	return a.images.Prune(ctx, all, func(id string) bool { return used[id] })
+}

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-run/berth/internal/agent"
+)
+
+// podState is all that a run knows of one of its pods.
+type podState struct {
+	ref     agent.Ref
+	name    string // as it is shown
+	spec    *corev1.PodSpec
+	since   time.Time // when it was asked for
+	status  *corev1.PodStatus
+	gone    bool
+	warning *agent.Event              // the newest
+	pulls   map[string]agent.Progress // by container, while they last
+}
+
+// board is what a run knows of its pods. One goroutine uses it, or it is guarded
+// by its user.
+type board struct {
+	pods  []*podState // in the order of the manifests
+	byUID map[types.UID]*podState
+}
+
+// newBoard makes a board of pods and the names they got, in the same order.
+func newBoard(pods []*corev1.Pod, refs []agent.Ref, now time.Time) *board {
+	b := &board{byUID: make(map[types.UID]*podState)}
+	names := make(map[string]int)
+	for _, r := range refs {
+		names[r.Name]++
+	}
+	for i, r := range refs {
+		p := &podState{ref: r, name: r.Name, spec: &pods[i].Spec, since: now, pulls: make(map[string]agent.Progress)}
+		if names[r.Name] > 1 || r.Namespace != corev1.NamespaceDefault {
+			p.name = r.Namespace + "/" + r.Name
+		}
+		b.pods = append(b.pods, p)
+		b.byUID[r.UID] = p
+	}
+	return b
+}
+
+// take notes an update and returns the pod with the status before, which may be
+// nil; no pod if it is none of the board's.
+func (b *board) take(u agent.Update) (p *podState, before *corev1.PodStatus) {
+	p = b.byUID[u.Pod.UID]
+	if p == nil {
+		return nil, nil
+	}
+	before = p.status
+	switch u.Kind {
+	case agent.StatusUpdate:
+		p.status = u.Status
+		for name := range p.pulls {
+			if c := statusOf(u.Status, name); c != nil && c.State.Waiting == nil {
+				delete(p.pulls, name)
+			}
+		}
+	case agent.GoneUpdate:
+		p.gone = true
+	case agent.EventUpdate:
+		if u.Event.Type == corev1.EventTypeWarning {
+			p.warning = u.Event
+		}
+		if u.Event.Reason == "Pulled" || u.Event.Reason == "Failed" {
+			delete(p.pulls, u.Event.Container)
+		}
+	case agent.ProgressUpdate:
+		p.pulls[u.Progress.Container] = *u.Progress
+	}
+	return p, before
+}
+
+func (b *board) uids() []types.UID {
+	var uids []types.UID
+	for _, p := range b.pods {
+		uids = append(uids, p.ref.UID)
+	}
+	return uids
+}
+
+// all says whether something is true of every pod.
+func (b *board) all(ok func(*podState) bool) bool {
+	return !slices.ContainsFunc(b.pods, func(p *podState) bool { return !ok(p) })
+}
+
+func (p *podState) ready() bool { return !p.gone && p.status != nil && isReady(p.status) }
+
+// over says that the pod will not do anything any more.
+func (p *podState) over() bool { return p.gone || p.status != nil && isTerminal(p.status) }
+
+func isReady(s *corev1.PodStatus) bool {
+	for _, c := range s.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// containersOf lists the containers of a status in the order of their starts.
+func containersOf(s *corev1.PodStatus) []corev1.ContainerStatus {
+	return slices.Concat(s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses)
+}
+
+func statusOf(s *corev1.PodStatus, name string) *corev1.ContainerStatus {
+	for _, c := range containersOf(s) {
+		if c.Name == name {
+			return &c
+		}
+	}
+	return nil
+}

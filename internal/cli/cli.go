@@ -1,0 +1,209 @@
+// Package cli is the berth command: it reads the command line, asks a node agent
+// through its API, and shows the answers to people. One file a command,
+// cmd_<command>.go. What is chosen (exit codes, what to show) is in pure
+// functions; commands only put them together.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-run/berth/internal/agent"
+)
+
+// Exit codes of berth itself; berth run and berth exec pass on those of
+// containers.
+const (
+	exitFailed  = 1   // something could not be done, or pods failed
+	exitUsage   = 2   // the command line or a manifest is wrong; nothing was started
+	exitTimeout = 124 // as timeout(1)
+	exitSignal  = 128 // and the number of the signal that ended berth
+)
+
+// exitError ends berth with a code. A nil cause was told already.
+type exitError struct {
+	code  int
+	cause error
+}
+
+func (e *exitError) Error() string {
+	if e.cause == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.cause.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.cause }
+
+func usageError(format string, args ...any) error {
+	return &exitError{code: exitUsage, cause: fmt.Errorf(format, args...)}
+}
+
+// app is what all commands share.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+
+	root, run           string
+	cidr                string
+	logLevel, logFormat string
+
+	running bool // the command line was understood
+	log     *logging
+}
+
+// Main runs one command and returns berth's exit code.
+func Main(args []string, in io.Reader, out, errOut io.Writer) int {
+	a := &app{in: in, out: out, err: errOut}
+	root := newRoot(a)
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(out)
+	root.SetErr(errOut)
+	err := root.Execute()
+	if err == nil {
+		return 0
+	}
+	var exit *exitError
+	switch {
+	case errors.As(err, &exit):
+		if exit.cause != nil {
+			a.complain(exit.cause)
+		}
+		return exit.code
+	case !a.running:
+		a.complain(err)
+		fmt.Fprintln(errOut, "Try berth --help.")
+		return exitUsage
+	}
+	a.complain(err)
+	return exitFailed
+}
+
+// complain tells an error, each line of it with berth's name.
+func (a *app) complain(err error) {
+	for line := range strings.SplitSeq(strings.TrimRight(err.Error(), "\n"), "\n") {
+		fmt.Fprintf(a.err, "berth: %s\n", line)
+	}
+}
+
+// note tells something that is good to know.
+func (a *app) note(format string, args ...any) {
+	fmt.Fprintf(a.err, "berth: "+format+"\n", args...)
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "berth",
+		Short: "Run Kubernetes Pods on this machine, without a cluster",
+		Long: `berth runs Kubernetes Pods on one Linux machine: no cluster, no daemon.
+
+Begin with:
+
+  berth run pod.yaml          run the pods of a file and watch them
+  berth ps                    what runs
+  berth logs POD              what it says
+  berth stop POD              end it
+
+berth needs root: it makes namespaces, mounts, cgroups and networks.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("there is no command %q", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.complete(); err != nil {
+				return err
+			}
+			a.running = true
+			if needsRoot(cmd) && os.Geteuid() != 0 {
+				return fmt.Errorf("berth %s needs root (it makes namespaces, mounts, cgroups and networks) and runs as uid %d: try sudo berth %s",
+					cmd.Name(), os.Geteuid(), cmd.Name())
+			}
+			return nil
+		},
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&a.root, "root", agent.DefaultRoot, "folder of images, volumes, logs and records; agents of different roots don't disturb each other")
+	f.StringVar(&a.run, "run", "", "folder of sockets and other things that end with the machine (default by --root: /run/berth…)")
+	f.StringVar(&a.cidr, "network-cidr", "", "range of the pods' addresses, such as 10.99.0.0/16 (default by --root)")
+	f.StringVar(&a.logLevel, "log-level", "", "what the agent says of itself: debug, info, warn, error (default warn; info in the background)")
+	f.StringVar(&a.logFormat, "log-format", "text", "how it says it: text or json")
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	root.AddGroup(
+		&cobra.Group{ID: "pods", Title: "Pods:"},
+		&cobra.Group{ID: "node", Title: "This machine:"},
+	)
+	for _, group := range []struct {
+		id       string
+		commands []func(*app) *cobra.Command
+	}{
+		{"pods", []func(*app) *cobra.Command{runCommand, psCommand, logsCommand, execCommand, stopCommand, rmCommand, validateCommand}},
+		{"node", []func(*app) *cobra.Command{imageCommand, cleanupCommand, completionCommand, versionCommand, agentCommand}},
+	} {
+		for _, make := range group.commands {
+			c := make(a)
+			c.GroupID = group.id
+			root.AddCommand(c)
+		}
+	}
+	return root
+}
+
+// withoutRoot marks commands that anybody may use.
+const withoutRoot = "without-root"
+
+func needsRoot(cmd *cobra.Command) bool {
+	for c := cmd; c != nil; c = c.Parent() {
+		if c.Annotations[withoutRoot] != "" {
+			return false
+		}
+	}
+	return cmd.HasParent() // berth itself only shows its help
+}
+
+// complete checks the flags that all commands have.
+func (a *app) complete() (err error) {
+	if a.cidr != "" {
+		if _, err := netip.ParsePrefix(a.cidr); err != nil {
+			return fmt.Errorf("--network-cidr is %q, want a range such as 10.99.0.0/16", a.cidr)
+		}
+	}
+	a.log, err = newLogging(a.err, a.logLevel, a.logFormat)
+	return err
+}
+
+// config is that of an agent in this process.
+func (a *app) config() agent.Config {
+	c := agent.Config{Root: a.root, Run: a.run, Log: a.log.logger}
+	if a.cidr != "" {
+		c.CIDR = netip.MustParsePrefix(a.cidr)
+	}
+	return c
+}
+
+// flags repeats what the flags of all commands say, for another process.
+func (a *app) flags() []string {
+	args := []string{"--root", a.root, "--log-format", a.logFormat}
+	if a.run != "" {
+		args = append(args, "--run", a.run)
+	}
+	if a.cidr != "" {
+		args = append(args, "--network-cidr", a.cidr)
+	}
+	if a.logLevel != "" {
+		args = append(args, "--log-level", a.logLevel)
+	}
+	return args
+}

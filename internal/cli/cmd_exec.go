@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/client-go/tools/remotecommand"
+	utilexec "k8s.io/client-go/util/exec"
+
+	"github.com/berth-run/berth/internal/agent"
+)
+
+type execOptions struct {
+	namespace, container string
+	stdin, tty           bool
+}
+
+func execCommand(a *app) *cobra.Command {
+	var o execOptions
+	c := &cobra.Command{
+		Use:   "exec POD [-c CONTAINER] -- COMMAND [ARG...]",
+		Short: "Run a command in a container that runs",
+		Long: `Run a command in a container that runs. The exit code is the command's.
+
+With -i the command gets what you type or pipe in, with -t it runs on a terminal;
+a shell wants both.`,
+		Example: `  berth exec web -- cat /etc/hosts
+  berth exec -it web -- sh
+  tar c . | berth exec -i web -c app -- tar x -C /data`,
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: a.completePod,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if n := cmd.ArgsLenAtDash(); n > 1 {
+				return usageError("say berth exec %s -- COMMAND: %s is too much", args[0], strings.Join(args[1:n], " "))
+			}
+			return a.exec(cmd.Context(), args[0], args[1:], o)
+		},
+	}
+	f := c.Flags()
+	f.SetInterspersed(true)
+	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace of the pod")
+	f.StringVarP(&o.container, "container", "c", "", "container; needed if the pod has several")
+	f.BoolVarP(&o.stdin, "stdin", "i", false, "pass on standard input")
+	f.BoolVarP(&o.tty, "tty", "t", false, "run on a terminal")
+	registerContainers(a, c)
+	return c
+}
+
+func (a *app) exec(ctx context.Context, arg string, command []string, o execOptions) (err error) {
+	s, err := a.connectSettled(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
+	pod, err := s.onePod(ctx, arg, o.namespace)
+	if err != nil {
+		return err
+	}
+	container, err := oneContainer(pod, o.container)
+	if err != nil {
+		return err
+	}
+	stdin, isFile := a.in.(*os.File)
+	onTerminal := o.tty && isFile && term.IsTerminal(int(stdin.Fd())) //nolint:gosec // a descriptor fits
+	if o.tty && !onTerminal {
+		a.note("standard input is no terminal: -t is left out")
+		o.tty = false
+	}
+	executor, err := s.client.Exec(pod.Namespace, pod.Name, container, agent.StreamRequest{
+		Command: command, Stdin: o.stdin, Stdout: true, Stderr: !o.tty, TTY: o.tty,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
+	defer stop()
+	streams := remotecommand.StreamOptions{Stdout: a.out, Stderr: a.err, Tty: o.tty}
+	if o.tty {
+		streams.Stderr = nil
+	}
+	if o.stdin {
+		streams.Stdin = a.in
+	}
+	if o.tty {
+		raw, err := rawTerminal(ctx, stdin)
+		if err != nil {
+			return err
+		}
+		defer raw.restore()
+		streams.TerminalSizeQueue = raw
+	}
+	err = executor.StreamWithContext(ctx, streams)
+	var exit utilexec.CodeExitError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &exit):
+		return &exitError{code: exit.Code}
+	case ctx.Err() != nil:
+		return &exitError{code: exitSignal + int(syscall.SIGINT)}
+	}
+	return fmt.Errorf("cannot run %s in container %s of pod %s: %w", command[0], container, podName(pod.Namespace, pod.Name), err)
+}
+
+// rawMode is a terminal that passes everything on, and its sizes.
+type rawMode struct {
+	file   *os.File
+	before *term.State
+	sizes  chan remotecommand.TerminalSize
+	stop   context.CancelFunc
+	done   chan struct{}
+}
+
+// rawTerminal makes f raw until restore.
+func rawTerminal(ctx context.Context, f *os.File) (*rawMode, error) {
+	before, err := term.MakeRaw(int(f.Fd())) //nolint:gosec // a descriptor fits
+	if err != nil {
+		return nil, fmt.Errorf("cannot set up the terminal: %w", err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	r := &rawMode{file: f, before: before, sizes: make(chan remotecommand.TerminalSize), stop: stop, done: make(chan struct{})}
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	go func() {
+		defer close(r.done)
+		defer close(r.sizes)
+		defer signal.Stop(resized)
+		for {
+			w, h := terminalSize(f)
+			select {
+			case r.sizes <- remotecommand.TerminalSize{Width: uint16(w), Height: uint16(h)}: //nolint:gosec // cells of a terminal
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-resized:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return r, nil
+}
+
+// Next returns the size of the terminal when it has changed; nil: no more.
+func (r *rawMode) Next() *remotecommand.TerminalSize {
+	size, ok := <-r.sizes
+	if !ok {
+		return nil
+	}
+	return &size
+}
+
+func (r *rawMode) restore() {
+	r.stop()
+	<-r.done
+	_ = term.Restore(int(r.file.Fd()), r.before) //nolint:gosec // a descriptor fits
+}

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/manifest"
+)
+
+func runCommand(a *app) *cobra.Command {
+	var o runOptions
+	c := &cobra.Command{
+		Use:   "run FILE...",
+		Short: "Run the pods of manifests and watch them",
+		Long: `Run the pods of manifests: YAML or JSON files, folders, or - for standard input.
+Pod, ConfigMap, Secret and List are understood.
+
+berth run stays, shows what happens and what the containers write, and ends when
+all pods have ended. Its exit code is 0 if all succeeded; that of the failed
+container, if it ran a single pod; else 1. Pods that have ended stay listed in
+berth ps, with their logs, until berth rm, or until a pod of their name runs
+again. Ctrl-C (or SIGTERM) stops the pods in order; a second one kills them.
+
+With --until ready it returns as soon as all pods are Ready and leaves them
+running under an agent in the background; --detach does so at once. That agent
+leaves by itself when no pod lives any more.
+
+If an agent runs on the same --root already, the pods are handed to it. A pod
+that runs already, unchanged, is not restarted.
+
+Exit codes of berth itself: 1 something failed, 2 a manifest or the command line
+is wrong (nothing was started), 124 --timeout passed, 130 or 143 stopped by
+Ctrl-C or SIGTERM.`,
+		Example: `  berth run pod.yaml                     # watch it, Ctrl-C stops it
+  berth run --until ready web.yaml db.yaml --timeout 1m
+  berth run --detach pods/               # all files of a folder
+  berth run -o json job.yaml | jq -c .   # for programs
+  generate-pod | berth run -`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, files []string) error {
+			if err := o.complete(cmd); err != nil {
+				return err
+			}
+			v, err := a.newView(o.output)
+			if err != nil {
+				return err
+			}
+			objects, err := a.load(files)
+			if err != nil {
+				return err
+			}
+			return newRun(a, o, v).run(cmd.Context(), objects)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.until, "until", "", "return when all pods are: ready or done (default done)")
+	f.DurationVar(&o.timeout, "timeout", 0, "give up after this long, with exit code 124: with --until ready the pods go on, else they are stopped")
+	f.BoolVarP(&o.detach, "detach", "d", false, "leave the pods running under an agent in the background")
+	f.StringVarP(&o.output, "output", "o", "auto", "how to show it: live (on a terminal), plain or json")
+	f.BoolVar(&o.noLogs, "no-logs", false, "don't show what the containers write")
+	return c
+}
+
+// runOptions are the flags of berth run.
+type runOptions struct {
+	until   string // ready or done
+	timeout time.Duration
+	detach  bool
+	output  string
+	noLogs  bool
+
+	// follow says whether to stay and watch; leave, whether pods go on afterwards.
+	follow, leave bool
+}
+
+func (o *runOptions) complete(cmd *cobra.Command) error {
+	given := o.until != ""
+	switch o.until {
+	case "":
+		o.until = "done"
+	case "ready", "done":
+	default:
+		return usageError("--until is %q, want ready or done", o.until)
+	}
+	if o.timeout < 0 {
+		return usageError("--timeout is %s, want a time such as 90s", o.timeout)
+	}
+	if cmd.Flags().Changed("timeout") && o.timeout == 0 {
+		return usageError("--timeout is 0, want a time such as 90s")
+	}
+	o.follow = !o.detach || given
+	o.leave = o.detach || o.until == "ready"
+	if !o.follow && o.timeout > 0 {
+		return usageError("--timeout has nothing to wait for: say --until ready as well")
+	}
+	return nil
+}
+
+// load reads manifests. Warnings are printed; problems end berth.
+func (a *app) load(files []string) (agent.Objects, error) {
+	set, problems := manifest.Load(files, manifest.Options{Stdin: a.in})
+	if err := problems.Err(); err != nil {
+		return agent.Objects{}, &exitError{code: exitUsage, cause: err}
+	}
+	for _, w := range append(problems.Warnings(), set.MissingReferences()...) {
+		fmt.Fprintf(a.err, "berth: warning: %s\n", w)
+	}
+	if len(set.Pods) == 0 {
+		return agent.Objects{}, usageError("no pod is in %s", fileNames(files))
+	}
+	return agent.Objects{Pods: set.Pods, ConfigMaps: set.ConfigMaps, Secrets: set.Secrets}, nil
+}
+
+func fileNames(files []string) string {
+	if len(files) == 1 {
+		if files[0] == "-" {
+			return "what came on standard input"
+		}
+		return files[0]
+	}
+	return fmt.Sprintf("these %d files", len(files))
+}

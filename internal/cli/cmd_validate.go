@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/berth-run/berth/internal/manifest"
+)
+
+func validateCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "validate FILE...",
+		Short: "Check manifests without running anything",
+		Long: `Check manifests: files, folders, or - for standard input. All problems of all
+files are shown, as FILE:LINE: FIELD: what is wrong (what to do).
+
+Exit code 0: they would run. 2: they would not.`,
+		Example: `  berth validate pod.yaml
+  kustomize build . | berth validate -`,
+		Args:        cobra.MinimumNArgs(1),
+		Annotations: map[string]string{withoutRoot: "true"},
+		RunE: func(_ *cobra.Command, files []string) error {
+			set, problems := manifest.Load(files, manifest.Options{Stdin: a.in})
+			for _, p := range problems {
+				prefix := ""
+				if p.Severity == manifest.Warning {
+					prefix = "warning: "
+				}
+				fmt.Fprintf(a.err, "%s%s\n", prefix, p)
+			}
+			if problems.Err() != nil {
+				return &exitError{code: exitUsage}
+			}
+			for _, p := range set.MissingReferences() {
+				fmt.Fprintf(a.err, "warning: %s\n", p)
+			}
+			fmt.Fprintf(a.out, "%s, %s, %s: valid\n", count(len(set.Pods), "pod"),
+				count(len(set.ConfigMaps), "ConfigMap"), count(len(set.Secrets), "Secret"))
+			return nil
+		},
+	}
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

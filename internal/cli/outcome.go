@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// exitCodeOf is what berth run returns when all its pods are over: 0 if all
+// succeeded; the code of the failed container, if there was only one pod and it
+// has one; else 1.
+func exitCodeOf(pods []*podState) int {
+	failed := false
+	for _, p := range pods {
+		failed = failed || p.status == nil || p.status.Phase != corev1.PodSucceeded
+	}
+	if !failed {
+		return 0
+	}
+	if len(pods) == 1 && pods[0].status != nil {
+		for _, c := range containersOf(pods[0].status) {
+			// A sidecar that is stopped after the work is done is no failure, but
+			// in a failed pod the main containers come after it here as well.
+			if t := c.State.Terminated; t != nil && t.ExitCode > 0 && t.ExitCode < 256 && known(t) && !pods[0].sidecar(c.Name) {
+				return int(t.ExitCode)
+			}
+		}
+	}
+	return exitFailed
+}
+
+// known says whether the exit code is that of the process, and not one that
+// stands for "nobody knows".
+func known(t *corev1.ContainerStateTerminated) bool {
+	return t.Reason != "ContainerStatusUnknown" && t.Reason != "Unknown"
+}
+
+func (p *podState) sidecar(container string) bool {
+	for _, c := range p.spec.InitContainers {
+		if c.Name == container {
+			return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+		}
+	}
+	return false
+}
+
+// blockers says, a line each, what a pod waits for.
+func blockers(p *podState) []string {
+	if p.status == nil {
+		return []string{p.name + ": nothing is known of it yet"}
+	}
+	if p.over() {
+		return []string{fmt.Sprintf("%s: %s", p.name, podEnd(p))}
+	}
+	var lines []string
+	for _, c := range containersOf(p.status) {
+		s := stateOf(&c)
+		ended := c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
+		if c.Ready || ended || s.waitsForOthers {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("%s/%s: %s", p.name, c.Name, s.sentence()))
+	}
+	if len(lines) == 0 {
+		lines = append(lines, p.name+": "+conditionsMissing(p.status))
+	}
+	if w := p.warning; w != nil {
+		lines = append(lines, fmt.Sprintf("  last warning: %s: %s", w.Reason, oneLine(w.Message)))
+	}
+	return lines
+}
+
+// conditionsMissing names the conditions that are not true.
+func conditionsMissing(s *corev1.PodStatus) string {
+	var missing []string
+	for _, c := range s.Conditions {
+		if c.Status != corev1.ConditionTrue && c.Type != corev1.DisruptionTarget {
+			text := string(c.Type)
+			if c.Message != "" {
+				text += " (" + oneLine(c.Message) + ")"
+			}
+			missing = append(missing, text)
+		}
+	}
+	if len(missing) == 0 {
+		return "is " + string(s.Phase)
+	}
+	return "is not " + strings.Join(missing, ", not ")
+}
+
+// podEnd says how a pod ended.
+func podEnd(p *podState) string {
+	if p.status == nil || !isTerminal(p.status) {
+		return "was removed"
+	}
+	text := strings.ToLower(string(p.status.Phase))
+	for _, more := range []string{p.status.Reason, oneLine(p.status.Message)} {
+		if more != "" {
+			text += ": " + more
+		}
+	}
+	return text
+}

@@ -1,0 +1,429 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/nodeapi"
+)
+
+const (
+	// lastLines is how long to wait for what containers wrote at their end.
+	lastLines = 5 * time.Second
+	// tickEvery is how often a view may redraw.
+	tickEvery = frameTime
+)
+
+// run follows pods from their start to the end that was asked for. Its fields
+// belong to the goroutine of run; the others send it what they hear.
+type run struct {
+	app  *app
+	opts runOptions
+	view view
+
+	session *session
+	board   *board
+
+	updates chan agent.Update
+	lines   chan nodeapi.LogLine
+
+	stopping  os.Signal // what made us stop the pods; nil: nothing
+	timedOut  bool
+	stopAsked int // how often
+}
+
+func newRun(a *app, o runOptions, v view) *run {
+	return &run{
+		app: a, opts: o, view: v,
+		updates: make(chan agent.Update, 64), lines: make(chan nodeapi.LogLine, 256),
+	}
+}
+
+// run asks for objects and returns when the pods are where they were to get.
+func (r *run) run(ctx context.Context, o agent.Objects) (err error) {
+	signals := make(chan os.Signal, 4)
+	// With SIGPIPE caught, a reader that left doesn't kill us: the pods are
+	// stopped first.
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	defer signal.Stop(signals)
+
+	where := here
+	if r.opts.leave {
+		where = background
+	}
+	if r.session, err = r.app.connect(ctx, where); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.session.close(ctx)) }()
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watching := r.watch(ctx)
+	refs, err := r.session.client.Apply(ctx, o)
+	if err != nil {
+		cancel()
+		watching.stop()
+		return fmt.Errorf("cannot run the pods: %w", err)
+	}
+	r.board = newBoard(o.Pods, refs, time.Now())
+	r.tellOthers(ctx)
+	if !r.opts.follow {
+		cancel()
+		watching.stop()
+		r.tellBackground()
+		return nil
+	}
+	r.view.begin(r.board)
+	defer r.view.end()
+	return r.loop(ctx, cancel, watching, signals)
+}
+
+// tellOthers says which pods of an earlier run live on.
+func (r *run) tellOthers(ctx context.Context) {
+	if r.session.own == nil {
+		return
+	}
+	var names []string
+	for _, p := range r.session.own.agent.Pods() {
+		if r.board.byUID[p.UID] == nil && p.DeletionTimestamp == nil && !isTerminal(&p.Status) {
+			names = append(names, podName(p.Namespace, p.Name))
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	shown := strings.Join(names[:min(len(names), 5)], ", ")
+	if more := len(names) - 5; more > 0 {
+		shown += fmt.Sprintf(" and %d more", more)
+	}
+	r.app.note("%s of an earlier run %s on: %s (berth ps; berth stop ends them)",
+		count(len(names), "pod"), map[bool]string{true: "goes", false: "go"}[len(names) == 1], shown)
+}
+
+func (r *run) tellBackground() {
+	var names []string
+	for _, p := range r.board.pods {
+		names = append(names, p.name)
+	}
+	r.app.note("%s in the background: %s", map[bool]string{true: "the pod runs", false: "the pods run"}[len(names) == 1], strings.Join(names, ", "))
+}
+
+// streams are the goroutines that hear from the agent.
+type streams struct {
+	group  errgroup.Group
+	cancel context.CancelFunc
+	// cut gets an error when the agent goes away; logsDone is closed when all
+	// lines were told.
+	cut      chan error
+	logsDone chan struct{}
+}
+
+func (s *streams) stop() {
+	s.cancel()
+	_ = s.group.Wait()
+}
+
+// watch begins to listen to the agent and returns when nothing is missed any
+// more, or the agent does not answer.
+func (r *run) watch(ctx context.Context) *streams {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &streams{cancel: cancel, cut: make(chan error, 2), logsDone: make(chan struct{})}
+	begun := make(chan struct{})
+	client := r.session.client
+	s.group.Go(func() error {
+		stands := false
+		err := client.Watch(ctx, func() { stands = true; close(begun) }, func(u agent.Update, _ int) error {
+			select {
+			case r.updates <- u:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		if !stands {
+			close(begun)
+		}
+		if ctx.Err() == nil {
+			s.cut <- err
+		}
+		return nil
+	})
+	<-begun
+	return s
+}
+
+// followLogs begins to listen to the containers, after the lines that seen knows.
+func (r *run) followLogs(ctx context.Context, s *streams, seen *seenLines) {
+	if r.opts.noLogs || r.opts.until == "ready" && r.opts.output == "auto" && r.opts.detach {
+		close(s.logsDone)
+		return
+	}
+	client, uids := r.session.client, r.board.uids()
+	skip := seen.again()
+	s.group.Go(func() error {
+		defer close(s.logsDone)
+		err := client.Logs(ctx, nodeapi.LogsRequest{UIDs: uids}, func(l nodeapi.LogLine) error {
+			if skip.knows(l) {
+				return nil
+			}
+			select {
+			case r.lines <- l:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		if err != nil && ctx.Err() == nil {
+			s.cut <- err
+		}
+		return nil
+	})
+}
+
+// loop shows what comes, until the pods are where they were to get.
+func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, signals <-chan os.Signal) error {
+	seen := newSeenLines()
+	defer func() {
+		cancel()
+		s.stop()
+	}()
+	r.followLogs(ctx, s, seen)
+	var timeout <-chan time.Time
+	if r.opts.timeout > 0 {
+		t := time.NewTimer(r.opts.timeout)
+		defer t.Stop()
+		timeout = t.C
+	}
+	tick := time.NewTicker(tickEvery)
+	defer tick.Stop()
+	var left, ended <-chan struct{}
+	own := func() {
+		left, ended = nil, nil
+		if r.session.own != nil {
+			left, ended = r.session.own.left, r.session.own.ended
+		}
+	}
+	own()
+	logsDone := s.logsDone
+	for {
+		if done := r.reached(); done {
+			r.drain(logsDone, seen)
+			return r.result()
+		}
+		select {
+		case u := <-r.updates:
+			if p, before := r.board.take(u); p != nil {
+				r.view.update(u, p, before)
+			}
+		case l := <-r.lines:
+			r.line(l, seen)
+		case <-tick.C:
+			r.view.tick(time.Now())
+		case <-logsDone:
+			logsDone = nil
+		case sig := <-signals:
+			r.stop(ctx, sig)
+		case <-timeout:
+			timeout = nil
+			r.timedOut = true
+			if r.opts.leave {
+				return r.result()
+			}
+			r.view.note("time is up after " + r.opts.timeout.String() + ", the pods are stopped")
+			r.tellBlockers()
+			r.deleteAll(ctx, nil)
+		case <-left:
+			return errors.New("the agent was asked to leave")
+		case <-ended:
+			return errors.Join(errors.New("the agent ended"), r.session.close(ctx))
+		case err := <-s.cut:
+			s.stop()
+			if r.session.own != nil {
+				return fmt.Errorf("the agent in this process does not answer: %w", err)
+			}
+			next, err := r.takeOver(ctx)
+			if err != nil {
+				return err
+			}
+			s = next
+			r.followLogs(ctx, s, seen)
+			logsDone = s.logsDone
+			own()
+		}
+	}
+}
+
+func (r *run) line(l nodeapi.LogLine, seen *seenLines) {
+	if p := r.board.byUID[l.UID]; p != nil {
+		seen.add(l)
+		r.view.log(p, l)
+	}
+}
+
+// drain shows what is still on its way from the containers.
+func (r *run) drain(logsDone <-chan struct{}, seen *seenLines) {
+	limit := time.After(lastLines)
+	if !r.ended() {
+		limit = time.After(0) // they go on writing
+	}
+	for {
+		select {
+		case l := <-r.lines:
+			r.line(l, seen)
+			continue
+		default:
+		}
+		select {
+		case l := <-r.lines:
+			r.line(l, seen)
+		case <-logsDone:
+			for {
+				select {
+				case l := <-r.lines:
+					r.line(l, seen)
+				default:
+					return
+				}
+			}
+		case <-limit:
+			return
+		}
+	}
+}
+
+// takeOver finds the agent that follows one that went away, or becomes it.
+func (r *run) takeOver(ctx context.Context) (*streams, error) {
+	if !rootExists(r.app) {
+		return nil, errors.New("the pods were removed by berth cleanup")
+	}
+	r.session.client.Close()
+	where := here
+	if r.opts.leave {
+		where = background
+	}
+	session, err := r.app.connect(ctx, where)
+	if err != nil {
+		return nil, fmt.Errorf("the agent went away, and no other can be started: %w", err)
+	}
+	r.session = session
+	if session.own != nil {
+		r.view.note("the agent went away; this process goes on with its pods")
+	}
+	s := r.watch(ctx)
+	pods, err := session.client.Pods(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot find the pods again: %w", err)
+	}
+	for _, p := range r.board.pods {
+		known := slices.ContainsFunc(pods, func(q corev1.Pod) bool { return q.UID == p.ref.UID })
+		if !known && !p.gone {
+			u := agent.Update{Time: time.Now(), Pod: p.ref, Kind: agent.GoneUpdate}
+			p.gone = true
+			r.view.update(u, p, p.status)
+		}
+	}
+	return s, nil
+}
+
+// stop ends the pods: with their grace the first time, then at once.
+func (r *run) stop(ctx context.Context, sig os.Signal) {
+	r.stopAsked++
+	var grace *int64
+	switch r.stopAsked {
+	case 1:
+		r.stopping = sig
+		r.view.note("the pods are stopped; once more kills them")
+	case 2:
+		r.view.note("the pods are killed")
+		grace = new(int64)
+	default:
+		return
+	}
+	r.deleteAll(ctx, grace)
+}
+
+func (r *run) deleteAll(ctx context.Context, grace *int64) {
+	for _, p := range r.board.pods {
+		if p.gone {
+			continue
+		}
+		var answer *nodeapi.Error
+		err := r.session.client.DeleteRef(ctx, p.ref, grace)
+		if errors.As(err, &answer) && answer.Code == 404 {
+			continue // it goes, or is gone
+		}
+		if err != nil && !errors.Is(err, nodeapi.ErrCut) {
+			r.view.note(fmt.Sprintf("cannot stop pod %s: %v", p.name, err))
+		}
+	}
+}
+
+// ended says whether all pods are over.
+func (r *run) ended() bool { return r.board.all((*podState).over) }
+
+// reached says whether there is nothing left to wait for.
+func (r *run) reached() bool {
+	switch {
+	case r.stopping != nil || r.timedOut:
+		return r.board.all(func(p *podState) bool { return p.gone })
+	case r.opts.until == "ready":
+		return r.board.all(func(p *podState) bool { return p.ready() || p.over() })
+	}
+	return r.ended()
+}
+
+// result is what the run comes to.
+func (r *run) result() error {
+	switch {
+	case r.stopping != nil:
+		code := exitSignal
+		if sig, ok := r.stopping.(syscall.Signal); ok {
+			code += int(sig)
+		}
+		return &exitError{code: code}
+	case r.timedOut:
+		if r.opts.leave {
+			r.view.note("time is up after " + r.opts.timeout.String() + "; the pods go on in the background")
+			r.tellBlockers()
+		}
+		return &exitError{code: exitTimeout}
+	case r.opts.until == "ready":
+		// A pod that has done its work counts as well.
+		if r.board.all(func(p *podState) bool {
+			return p.ready() || p.status != nil && p.status.Phase == corev1.PodSucceeded
+		}) {
+			return nil
+		}
+		r.tellBlockers()
+	}
+	if code := exitCodeOf(r.board.pods); code != 0 {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+// tellBlockers says what is not ready, and why.
+func (r *run) tellBlockers() {
+	var lines []string
+	for _, p := range r.board.pods {
+		done := r.opts.until == "done" && p.over() || p.status != nil && p.status.Phase == corev1.PodSucceeded
+		if !done && (r.opts.until == "done" || !p.ready()) {
+			lines = append(lines, blockers(p)...)
+		}
+	}
+	if len(lines) > 0 {
+		word := map[string]string{"ready": "not ready", "done": "not done"}[r.opts.until]
+		r.view.note(word + ":\n  " + strings.Join(lines, "\n  "))
+	}
+}

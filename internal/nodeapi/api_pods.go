@@ -1,0 +1,129 @@
+package nodeapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-run/berth/internal/agent"
+)
+
+func (s *Server) pods(w http.ResponseWriter, _ *http.Request) error {
+	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+	for _, p := range s.cfg.Agent.Pods() {
+		list.Items = append(list.Items, *p)
+	}
+	return answer(w, &list)
+}
+
+func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
+	var o agent.Objects
+	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+		return badRequest{fmt.Errorf("cannot read what is asked for: %w", err)}
+	}
+	refs, err := s.cfg.Agent.Apply(r.Context(), o)
+	if err != nil {
+		return err
+	}
+	return answer(w, refs)
+}
+
+// grace reads the parameter of that name, in seconds.
+func grace(r *http.Request) (*int64, error) {
+	text := r.FormValue("grace")
+	if text == "" {
+		return nil, nil //nolint:nilnil // nil means the pod's own
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return nil, badRequest{fmt.Errorf("grace is %q, want seconds", text)}
+	}
+	return &n, nil
+}
+
+func (s *Server) stopPod(w http.ResponseWriter, r *http.Request) error {
+	g, err := grace(r)
+	if err != nil {
+		return err
+	}
+	ref, err := s.cfg.Agent.Stop(r.PathValue("namespace"), r.PathValue("pod"), g)
+	if err != nil {
+		return err
+	}
+	return answer(w, ref)
+}
+
+// deletePod ends the pod of that name, or that with the uid if one is given.
+func (s *Server) deletePod(w http.ResponseWriter, r *http.Request) error {
+	g, err := grace(r)
+	if err != nil {
+		return err
+	}
+	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
+	if uid := types.UID(r.FormValue("uid")); uid != "" {
+		if !s.cfg.Agent.DeleteUID(uid, g) {
+			return fmt.Errorf("%w: %s/%s with uid %s", agent.ErrNoPod, namespace, name, uid)
+		}
+		return answer(w, agent.Ref{Namespace: namespace, Name: name, UID: uid})
+	}
+	ref, err := s.cfg.Agent.Delete(namespace, name, g)
+	if err != nil {
+		return err
+	}
+	return answer(w, ref)
+}
+
+// watch sends updates, one JSON object a line: those that make up the present
+// state first. An empty line says that the sending has begun.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
+	out := newStream(w)
+	if err := out.begin(); err != nil {
+		return err
+	}
+	return s.cfg.Agent.Watch(r.Context(), func(u agent.Update, lost int) error {
+		if err := out.send(watched{Update: u, Lost: lost}); err != nil {
+			return err
+		}
+		return out.flush()
+	})
+}
+
+// watched is a line of a watch.
+type watched struct {
+	agent.Update
+	Lost int `json:"lost,omitempty"` // updates before this one that were dropped
+}
+
+// stream sends JSON objects, one a line. It is safe for concurrent use.
+type stream struct {
+	mu  sync.Mutex
+	w   http.ResponseWriter
+	enc *json.Encoder
+}
+
+func newStream(w http.ResponseWriter) *stream {
+	return &stream{w: w, enc: json.NewEncoder(w)}
+}
+
+func (s *stream) begin() error {
+	s.w.Header().Set("Content-Type", "application/x-ndjson")
+	return s.flush()
+}
+
+func (s *stream) send(v any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.enc.Encode(v)
+}
+
+func (s *stream) flush() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return http.NewResponseController(s.w).Flush()
+}

@@ -1,0 +1,19 @@
+package nodeapi
+
+import "net/http"
+
+// Version says which agent answers.
+type Version struct {
+	Version string `json:"version"`
+	PID     int    `json:"pid"`
+	Root    string `json:"root"`
+}
+
+func (s *Server) version(w http.ResponseWriter, _ *http.Request) error { return answer(w, s.cfg.Info) }
+
+// leave asks the agent's process to end. Its pods run on.
+func (s *Server) leave(w http.ResponseWriter, _ *http.Request) error {
+	err := answer(w, struct{}{})
+	s.cfg.Leave()
+	return err
+}

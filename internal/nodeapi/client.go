@@ -1,0 +1,199 @@
+package nodeapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berth-run/berth/internal/agent"
+)
+
+// Error is an answer of the agent that says why something can't be done.
+type Error struct {
+	Code    int // of HTTP
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// ErrCut says that the agent went away while it was answering.
+var ErrCut = errors.New("the agent went away")
+
+// Client asks the agent behind a socket. It is safe for concurrent use.
+type Client struct {
+	dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	http *http.Client
+	done func()
+}
+
+// NewClient returns a client of the agent whose socket is at path. Nothing is
+// connected before the first call.
+func NewClient(path string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, path) }
+	t := &http.Transport{DialContext: dial, DisableCompression: true}
+	return &Client{dial: dial, http: &http.Client{Transport: t}, done: t.CloseIdleConnections}
+}
+
+// Close closes connections that are not in use.
+func (c *Client) Close() { c.done() }
+
+// request sends one request and returns its answer, if that is good.
+func (c *Client) request(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
+	var in io.Reader
+	if body != nil {
+		data, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		in = bytes.NewReader(data)
+	}
+	target := "http://berth" + path
+	if len(query) > 0 {
+		target += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, target, in)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, fmt.Errorf("%w: %w", ErrCut, err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	return nil, &Error{Code: resp.StatusCode, Message: strings.TrimSpace(string(text))}
+}
+
+// call sends one request and decodes its answer.
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, body, answer any) error {
+	resp, err := c.request(ctx, method, path, query, body)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		return fmt.Errorf("%w: %w", ErrCut, err)
+	}
+	return nil
+}
+
+// each sends one request and calls fn with each object of its answer.
+func each[T any](ctx context.Context, c *Client, method, path string, query url.Values, fn func(T) error) error {
+	resp, err := c.request(ctx, method, path, query, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	dec := json.NewDecoder(resp.Body)
+	for {
+		var v T
+		if err := dec.Decode(&v); err != nil {
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case errors.Is(err, io.EOF):
+				return nil
+			}
+			return fmt.Errorf("%w: %w", ErrCut, err)
+		}
+		if err := fn(v); err != nil {
+			return err
+		}
+	}
+}
+
+// Version asks which agent it is.
+func (c *Client) Version(ctx context.Context) (v Version, err error) {
+	err = c.call(ctx, "GET", "/berth/v1/version", nil, nil, &v)
+	return v, err
+}
+
+// Leave asks the agent's process to end. Its pods run on.
+func (c *Client) Leave(ctx context.Context) error {
+	return c.call(ctx, "POST", "/berth/v1/leave", nil, nil, &struct{}{})
+}
+
+// Pods lists all pods with their newest status.
+func (c *Client) Pods(ctx context.Context) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	err := c.call(ctx, "GET", "/pods", nil, nil, &list)
+	return list.Items, err
+}
+
+// Apply asks for objects and returns the pods' names in the order given.
+func (c *Client) Apply(ctx context.Context, o agent.Objects) (refs []agent.Ref, err error) {
+	err = c.call(ctx, "POST", "/berth/v1/apply", nil, o, &refs)
+	return refs, err
+}
+
+// Watch calls begun when the watch stands, then fn with the newest status of each
+// pod, then with all that happens. lost counts what a slow reader missed. It
+// returns when ctx ends, fn fails, or with ErrCut.
+func (c *Client) Watch(ctx context.Context, begun func(), fn func(u agent.Update, lost int) error) error {
+	resp, err := c.request(ctx, "GET", "/berth/v1/watch", nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	begun()
+	dec := json.NewDecoder(resp.Body)
+	for {
+		var w watched
+		if err := dec.Decode(&w); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return fmt.Errorf("%w: %w", ErrCut, err)
+		}
+		if err := fn(w.Update, w.Lost); err != nil {
+			return err
+		}
+	}
+}
+
+// Stop ends what runs of a pod. grace in seconds can shorten the pod's own.
+func (c *Client) Stop(ctx context.Context, namespace, name string, grace *int64) (ref agent.Ref, err error) {
+	err = c.call(ctx, "POST", podPath(namespace, name)+"/stop", graceQuery(grace), nil, &ref)
+	return ref, err
+}
+
+// Delete ends a pod and all that is left of it.
+func (c *Client) Delete(ctx context.Context, namespace, name string, grace *int64) (ref agent.Ref, err error) {
+	err = c.call(ctx, "DELETE", podPath(namespace, name), graceQuery(grace), nil, &ref)
+	return ref, err
+}
+
+// DeleteRef is Delete for exactly that pod, not another of the same name.
+func (c *Client) DeleteRef(ctx context.Context, ref agent.Ref, grace *int64) error {
+	q := graceQuery(grace)
+	q.Set("uid", string(ref.UID))
+	return c.call(ctx, "DELETE", podPath(ref.Namespace, ref.Name), q, nil, &ref)
+}
+
+func podPath(namespace, name string) string {
+	return "/berth/v1/pods/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
+}
+
+func graceQuery(grace *int64) url.Values {
+	q := url.Values{}
+	if grace != nil {
+		q.Set("grace", strconv.FormatInt(*grace, 10))
+	}
+	return q
+}

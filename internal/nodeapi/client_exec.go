@@ -1,0 +1,34 @@
+package nodeapi
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/berth-run/berth/internal/agent"
+)
+
+// Exec returns what runs a command in a container: call its StreamWithContext.
+func (c *Client) Exec(namespace, pod, container string, r agent.StreamRequest) (remotecommand.Executor, error) {
+	q := url.Values{"command": r.Command}
+	for name, v := range map[string]bool{"input": r.Stdin, "output": r.Stdout, "error": r.Stderr, "tty": r.TTY} {
+		q.Set(name, strconv.FormatBool(v))
+	}
+	target := &url.URL{
+		Scheme: "http", Host: "berth", RawQuery: q.Encode(),
+		Path: "/exec/" + namespace + "/" + pod + "/" + container,
+	}
+	transport, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{
+		PingPeriod:       5 * time.Second,
+		UpgradeTransport: &http.Transport{DialContext: c.dial},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot set up the streams of a command: %w", err)
+	}
+	return remotecommand.NewSPDYExecutorForTransports(transport, transport, http.MethodPost, target)
+}
