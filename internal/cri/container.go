@@ -34,7 +34,8 @@ type container struct {
 	config    *runtimeapi.ContainerConfig
 	turn      turn // create, start, remove
 
-	saving sync.Mutex // orders writes of the record's file; held for one write
+	saving  sync.Mutex // orders writes of the record's file; held for one write
+	removed bool       // guarded by saving: the file is gone and stays so
 
 	mu  sync.Mutex // guards what follows
 	rec store.Container
@@ -85,10 +86,25 @@ func (s *Service) changeContainer(c *container, alter func(*store.Container)) er
 		close(c.exited)
 	}
 	c.mu.Unlock()
-	if rec.State == store.ContainerMaking {
+	if rec.State == store.ContainerMaking || c.removed {
 		return nil
 	}
 	return s.store.PutContainer(rec)
+}
+
+// forgetContainer removes the record, for good: an end that is noticed later does not
+// write it again.
+func (s *Service) forgetContainer(c *container) error {
+	c.saving.Lock()
+	defer c.saving.Unlock()
+	c.removed = true
+	if err := s.store.DeleteContainer(c.id); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.containers, c.id)
+	return nil
 }
 
 func (c *container) status() *runtimeapi.ContainerStatus {

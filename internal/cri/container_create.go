@@ -113,15 +113,7 @@ func (s *Service) containerSteps(n *creation) []step {
 				s.mu.Unlock()
 				return nil
 			},
-			undo: func(context.Context) error {
-				if err := s.store.DeleteContainer(c.id); err != nil {
-					return err
-				}
-				s.mu.Lock()
-				delete(s.containers, c.id)
-				s.mu.Unlock()
-				return nil
-			},
+			undo: func(context.Context) error { return s.forgetContainer(c) },
 		},
 		{
 			name: "make the container's folder",

@@ -120,7 +120,10 @@ func TestExitDuringStartIsSeenAfterIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := subscribe(t, f)
-	f.shim.exitAtOnce = &shim.Exit{Known: true, Code: 5, At: time.Now()}
+	f.shim.onStart = func(id string) error {
+		f.shimEvent(t.Context(), shim.Event{Kind: shim.ContainerExited, ID: id, Exit: &shim.Exit{Known: true, Code: 5, At: time.Now()}})
+		return nil
+	}
 	if err := f.StartContainer(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}

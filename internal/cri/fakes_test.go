@@ -33,7 +33,6 @@ type fakeShim struct {
 	stubborn   bool                             // ignores all but SIGKILL
 	signals    []syscall.Signal                 // sent, in order
 	onStart    func(id string) error            // before a start takes effect
-	exitAtOnce *shim.Exit                       // report it before Start returns
 	onExec     func(shim.ExecRequest) shim.Exit // what exec does
 	pid        int                              // of every container
 }
@@ -57,7 +56,7 @@ func (f *fakeShim) Create(_ context.Context, r shim.CreateRequest) (shim.CreateR
 
 func (f *fakeShim) Start(_ context.Context, id string) (time.Time, error) {
 	f.mu.Lock()
-	hook, at := f.onStart, f.exitAtOnce
+	hook := f.onStart
 	f.mu.Unlock()
 	if hook != nil {
 		if err := hook(id); err != nil {
@@ -72,9 +71,6 @@ func (f *fakeShim) Start(_ context.Context, id string) (time.Time, error) {
 	}
 	st.State, st.StartedAt = shim.Running, time.Now()
 	f.mu.Unlock()
-	if at != nil {
-		f.exit(id, *at)
-	}
 	return st.StartedAt, nil
 }
 
@@ -96,12 +92,12 @@ func (f *fakeShim) Signal(_ context.Context, id string, sig syscall.Signal, all 
 	f.mu.Lock()
 	st, ok := f.containers[id]
 	f.signals = append(f.signals, sig)
-	ends := sig == syscall.SIGKILL || !f.stubborn
+	ends := ok && st.State == shim.Running && (sig == syscall.SIGKILL || !f.stubborn)
 	f.mu.Unlock()
 	if !ok {
 		return shim.ErrNotFound
 	}
-	if st.State == shim.Running && ends {
+	if ends {
 		f.exit(id, shim.Killed(sig, time.Now()))
 	}
 	return nil

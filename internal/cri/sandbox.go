@@ -15,7 +15,8 @@ type sandbox struct {
 	config *runtimeapi.PodSandboxConfig
 	turn   turn // run, stop, remove
 
-	saving sync.Mutex // orders writes of the record's file; held for one write
+	saving  sync.Mutex // orders writes of the record's file; held for one write
+	removed bool       // guarded by saving: the file is gone and stays so
 
 	mu  sync.Mutex // guards rec
 	rec store.Sandbox
@@ -42,10 +43,25 @@ func (s *Service) changeSandbox(sb *sandbox, alter func(*store.Sandbox)) error {
 	alter(&sb.rec)
 	rec := sb.rec
 	sb.mu.Unlock()
-	if rec.State == store.SandboxMaking {
+	if rec.State == store.SandboxMaking || sb.removed {
 		return nil
 	}
 	return s.store.PutSandbox(rec)
+}
+
+// forgetSandbox removes the record, for good: an end that is noticed later does not
+// write it again.
+func (s *Service) forgetSandbox(sb *sandbox) error {
+	sb.saving.Lock()
+	defer sb.saving.Unlock()
+	sb.removed = true
+	if err := s.store.DeleteSandbox(sb.id); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sandboxes, sb.id)
+	return nil
 }
 
 func (sb *sandbox) namespaceOptions() *runtimeapi.NamespaceOption {

@@ -90,15 +90,7 @@ func (s *Service) sandboxKeptSteps(sb *sandbox) []step {
 				s.mu.Unlock()
 				return nil
 			},
-			undo: func(context.Context) error {
-				if err := s.store.DeleteSandbox(sb.id); err != nil {
-					return err
-				}
-				s.mu.Lock()
-				delete(s.sandboxes, sb.id)
-				s.mu.Unlock()
-				return nil
-			},
+			undo: func(context.Context) error { return s.forgetSandbox(sb) },
 		},
 		{
 			name: "write the sandbox's files",

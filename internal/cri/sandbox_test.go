@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -345,5 +346,30 @@ func TestPauseEndsTheSandbox(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(f.pauseDir(id), specFile)); err != nil {
 		t.Error(err)
+	}
+}
+
+// The process itself keeps its namespaces, whichever thread the work gets.
+func TestThrowawayThreadsLeaveTheProcessAlone(t *testing.T) {
+	needsRoot(t)
+	before, err := os.Readlink("/proc/self/ns/uts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 300 {
+		wg.Go(func() {
+			err := onThrowawayThread(func() error {
+				runtime.Gosched()
+				return unix.Unshare(unix.CLONE_NEWUTS)
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if after, err := os.Readlink("/proc/self/ns/uts"); err != nil || after != before {
+		t.Errorf("namespace was %s, is %s (%v)", before, after, err)
 	}
 }
