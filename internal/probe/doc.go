@@ -32,6 +32,12 @@
 //     this for readiness). Only containers that ran before this process did have
 //     their first check spread over their period.
 //
+//   - Between the first check of a new container and the second, a startup or
+//     readiness probe that has not succeeded yet is made again after 25 ms,
+//     75 ms, 175 ms and so on (a command after 100 ms, 300 ms …): a server that
+//     needs 30 ms is ready after 75 ms and not after a period. Failures of these
+//     early checks count for nothing.
+//
 //   - An HTTP answer whose body breaks off or hangs is a failure. The kubelet
 //     drops such checks, so that a liveness probe never fails there.
 //

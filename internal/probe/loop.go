@@ -82,7 +82,7 @@ func (m *Manager) fill(ctx context.Context, l *lane, now time.Time) {
 // begin starts one check. m.mu is held.
 func (m *Manager) begin(ctx context.Context, l *lane, r *runner, now time.Time) {
 	checkCtx, cancel := context.WithTimeout(ctx, r.timing.Timeout)
-	f := &flight{lane: l, began: now, cancel: cancel}
+	f := &flight{lane: l, began: now, early: r.early, cancel: cancel}
 	r.flight = f
 	l.young = append(l.young, f)
 	// What the check needs is taken here, under the lock.
@@ -130,7 +130,7 @@ func (m *Manager) overdue(r *runner, f *flight, late verdict) {
 	if r.flight != f || r.gone || m.stopped {
 		return
 	}
-	f.counted = true
+	f.counted, r.slow = true, true
 	m.count(r, f.check(late, now), now)
 	m.again(r, f.began)
 }
@@ -161,7 +161,7 @@ func (m *Manager) end(ctx context.Context, r *runner, f *flight, v verdict) {
 // check is the record of the flight that ends, or runs out of time, at now.
 func (f *flight) check(v verdict, now time.Time) Check {
 	return Check{
-		At: f.began, Took: now.Sub(f.began), OK: v.ok, Warning: v.warning, Void: v.void,
+		At: f.began, Took: now.Sub(f.began), OK: v.ok, Warning: v.warning, Void: v.void, Early: f.early,
 		Output: shorten(v.output, maxOutput),
 	}
 }
@@ -174,9 +174,10 @@ func (m *Manager) count(r *runner, check Check, now time.Time) {
 		m.outbox = append(m.outbox, delivery{runner: r, checked: &Observation{Pod: r.pod, Probe: r.want, Check: check}})
 		signal(m.results)
 	}
-	if check.Void {
+	if check.Void || check.Early && !check.OK {
 		return
 	}
+	r.rising = r.rising && !check.OK
 	var flipped bool
 	if r.tally, flipped = r.tally.Add(check.OK); !flipped {
 		return
@@ -192,7 +193,13 @@ func (m *Manager) again(r *runner, last time.Time) {
 	if r.tally.Done {
 		return
 	}
-	r.due = r.grid.Next(last, time.Now())
+	r.due, r.early = r.grid.Next(last, time.Now()), false
+	if r.rising && !r.slow {
+		if at, ok := r.grid.Early(last, r.earlies); ok {
+			r.due, r.early = at, true
+			r.earlies++
+		}
+	}
 	m.put(r)
 }
 

@@ -180,6 +180,40 @@ func TestNewContainerIsCheckedAfterItsInitialDelay(t *testing.T) {
 	})
 }
 
+// A container that comes up is found ready soon, not a period later; the early
+// checks that fail count for nothing.
+func TestNewContainerIsAskedEarly(t *testing.T) {
+	began := time.Now()
+	up := map[string]time.Duration{"soon": 250 * time.Millisecond, "late": 12 * time.Second, "never": time.Hour}
+	run := func(_ context.Context, id string) (string, int32, error) {
+		if time.Since(began) < up[id] {
+			return "not yet", 1, nil
+		}
+		return "up", 0, nil
+	}
+	synctest.Test(t, func(*testing.T) { began = time.Now() }) // all bubbles begin at one time
+	withBed(t, run, nil, func(t *testing.T, b bed) {
+		soon, late := execProbe("soon", lifecycle.ReadinessProbe), execProbe("late", lifecycle.StartupProbe)
+		late.Spec.FailureThreshold = 2
+		never := execProbe("never", lifecycle.LivenessProbe)
+		b.Set(podOf("web"), []lifecycle.Probe{soon, late, never})
+		time.Sleep(35 * time.Second)
+		compare(t, "changes", b.changes.got(),
+			"soon readiness success 300ms: up",
+			"late startup failure 10s: not yet",
+			"never liveness failure 20s: not yet")
+		checks := map[string]int{}
+		for _, begin := range b.exec.begins() {
+			id, _, _ := strings.Cut(begin, " ")
+			checks[id]++
+		}
+		// Liveness is not asked early: it can only harm there.
+		if checks["never"] != 3 || checks["late"] != 8 || checks["soon"] != 6 {
+			t.Errorf("checks: %v", checks)
+		}
+	})
+}
+
 func TestLivenessFailsOnceAndIsNotAskedAgain(t *testing.T) {
 	sick := func(context.Context, string) (string, int32, error) { return "sick", 1, nil }
 	withBed(t, sick, nil, func(t *testing.T, b bed) {
@@ -434,6 +468,7 @@ func TestRecentChecksOutliveTheirProbe(t *testing.T) {
 	withBed(t, run, nil, func(t *testing.T, b bed) {
 		pod := podOf("web")
 		p := execProbe("c1", lifecycle.ReadinessProbe)
+		p.Last = lifecycle.Failure
 		b.Set(pod, []lifecycle.Probe{p})
 		time.Sleep(95 * time.Second) // 10 checks
 		outputs := func() (out []string) {
@@ -496,7 +531,7 @@ func TestEachCheckIsObservedInOrder(t *testing.T) {
 		b.Set(podOf("web"), []lifecycle.Probe{execProbe("c1", lifecycle.ReadinessProbe)})
 		time.Sleep(25 * time.Second)
 		synctest.Wait()
-		compare(t, "checks", seen, "web false 1", "web true 2", "web false 3")
+		compare(t, "checks", seen, "web false 1", "web true 2", "web false 3", "web true 4")
 	})
 }
 

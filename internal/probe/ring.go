@@ -16,6 +16,9 @@ type Check struct {
 	Output string // what the target said, or the error; at most 512 bytes
 	// Warning says that it counts as success and that something is odd.
 	Warning bool
+	// Early says that it came between ticks, to find out soon that a container
+	// is up. When it fails it counts for nothing.
+	Early bool
 	// Void says that it could not be carried out and counts for nothing.
 	Void bool
 }

@@ -34,11 +34,14 @@ type runner struct {
 	tally  Tally
 	ring   ring
 
-	due    time.Time // next check
-	place  int       // in Manager.due; -1: not in it
-	slow   bool      // the last check was
-	flight *flight   // the check that is alive; nil: none
-	gone   bool      // no longer wanted
+	rising  bool      // asked early until it succeeds: its container is new
+	earlies int       // early checks planned so far
+	early   bool      // the next check is an early one
+	due     time.Time // next check
+	place   int       // in Manager.due; -1: not in it
+	slow    bool      // the last check was
+	flight  *flight   // the check that is alive; nil: none
+	gone    bool      // no longer wanted
 
 	// successor is a newer probe of the same key that begins when flight ends.
 	successor *runner
@@ -48,6 +51,7 @@ type runner struct {
 type flight struct {
 	lane   *lane
 	began  time.Time
+	early  bool
 	cancel context.CancelFunc
 	// ended: its place in the lane is free. counted: it has its result, at the
 	// time-out, though it hasn't ended yet.
