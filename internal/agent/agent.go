@@ -347,7 +347,7 @@ func (a *Agent) pulling(p remote.Progress) {
 
 // checked makes an event of a check that failed.
 func (a *Agent) checked(o probe.Observation) {
-	if o.Check.OK {
+	if o.Check.OK || o.Check.Early {
 		return
 	}
 	a.feed.put(Update{Kind: EventUpdate, Pod: refOf(o.Pod), Event: &Event{
