@@ -101,7 +101,8 @@ func (v *view) terminationRules() {
 		}
 		if m.alive() {
 			late := !v.in.Now.Before(t.Deadline)
-			if !turn && !late {
+			told := m.h.Stop != nil && !m.h.Stop.SignalAt.IsZero()
+			if !turn && !late && !told {
 				v.lookAt(t.Deadline)
 			}
 			v.stop(m, stopReason{why: "Stopping container " + m.spec.Name, grace: t.Grace, turn: turn || late})
