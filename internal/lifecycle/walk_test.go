@@ -3,7 +3,9 @@ package lifecycle
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -19,9 +21,14 @@ var walkPods = []string{
 }
 
 // Walks of random commands, in any order, keep every property of a decision at
-// each step; a pod that is deleted after any walk goes.
+// each step; a pod that is deleted after any walk goes. BERTH_SOAK=N walks N
+// times more.
 func TestWalksKeepAllProperties(t *testing.T) {
-	for seed := range uint64(60) {
+	walks := uint64(60)
+	if n, err := strconv.ParseUint(os.Getenv("BERTH_SOAK"), 10, 64); err == nil {
+		walks += n
+	}
+	for seed := range walks {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		steps := make([]byte, 120)
 		for i := range steps {
