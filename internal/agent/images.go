@@ -25,13 +25,9 @@ func (a *Agent) RemoveImage(ctx context.Context, ref string) error { return a.im
 
 // PruneImages removes images without a name, or all that no container uses.
 func (a *Agent) PruneImages(ctx context.Context, all bool) (imagestore.Collected, error) {
-	containers, err := a.cri.ListContainers(ctx, nil)
+	inUse, err := a.imagesInUse(ctx)
 	if err != nil {
 		return imagestore.Collected{}, err
 	}
-	used := make(map[string]bool)
-	for _, c := range containers {
-		used[c.GetImageRef()], used[c.GetImageId()] = true, true
-	}
-	return a.images.Prune(ctx, all, func(id string) bool { return used[id] })
+	return a.images.Prune(ctx, all, inUse)
 }

@@ -118,3 +118,23 @@ func statusOf(s *corev1.PodStatus, name string) *corev1.ContainerStatus {
 	}
 	return nil
 }
+
+// isInit says whether a container is to end before the main ones start.
+func (p *podState) isInit(container string) bool {
+	return p.initContainer(container) != nil && !p.sidecar(container)
+}
+
+// sidecar says whether a container is an init container that goes on.
+func (p *podState) sidecar(container string) bool {
+	c := p.initContainer(container)
+	return c != nil && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+func (p *podState) initContainer(name string) *corev1.Container {
+	for i := range p.spec.InitContainers {
+		if p.spec.InitContainers[i].Name == name {
+			return &p.spec.InitContainers[i]
+		}
+	}
+	return nil
+}

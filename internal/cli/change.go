@@ -102,7 +102,7 @@ func (t *teller) container(p *podState, c *corev1.ContainerStatus) []change {
 		}
 		delete(t.waiting, who)
 	case c.State.Waiting != nil:
-		s := stateOf(c)
+		s := p.stateOf(c)
 		// A pull that fails goes back and forth between failing and waiting; the
 		// wait has nothing new to say.
 		if s.mood == bad && t.waiting[who] != s.sentence() && (c.State.Waiting.Reason != "ImagePullBackOff" || t.waiting[who] == "") {

@@ -18,9 +18,8 @@ type logging struct {
 	target *switchWriter
 }
 
-// newLogging returns a log at level; empty: warnings and errors only. What
-// libraries log, below the level of warnings, is nobody's business but a
-// debugger's.
+// newLogging returns a log at level; empty: errors, and warnings that are about
+// the machine and not about one pod, which the pod's state and events tell.
 func newLogging(w io.Writer, level, format string) (*logging, error) {
 	l := &logging{level: new(slog.LevelVar), target: &switchWriter{w: w}}
 	l.level.Set(slog.LevelWarn)
@@ -30,14 +29,19 @@ func newLogging(w io.Writer, level, format string) (*logging, error) {
 		}
 	}
 	opts := &slog.HandlerOptions{Level: l.level}
+	var h slog.Handler
 	switch format {
 	case "text":
-		l.logger = slog.New(slog.NewTextHandler(l.target, opts))
+		h = slog.NewTextHandler(l.target, opts)
 	case "json":
-		l.logger = slog.New(slog.NewJSONHandler(l.target, opts))
+		h = slog.NewJSONHandler(l.target, opts)
 	default:
 		return nil, fmt.Errorf("--log-format is %q, want text or json", format)
 	}
+	if level == "" {
+		h = aboutNode{Handler: h, level: l.level}
+	}
+	l.logger = slog.New(h)
 	l.quietLibraries()
 	return l, nil
 }

@@ -36,15 +36,6 @@ func known(t *corev1.ContainerStateTerminated) bool {
 	return t.Reason != "ContainerStatusUnknown" && t.Reason != "Unknown"
 }
 
-func (p *podState) sidecar(container string) bool {
-	for _, c := range p.spec.InitContainers {
-		if c.Name == container {
-			return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-		}
-	}
-	return false
-}
-
 // blockers says, a line each, what a pod waits for.
 func blockers(p *podState) []string {
 	if p.status == nil {
@@ -55,7 +46,7 @@ func blockers(p *podState) []string {
 	}
 	var lines []string
 	for _, c := range containersOf(p.status) {
-		s := stateOf(&c)
+		s := p.stateOf(&c)
 		ended := c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
 		if c.Ready || ended || s.waitsForOthers {
 			continue

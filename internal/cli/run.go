@@ -230,8 +230,6 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 			r.line(l, seen)
 		case <-tick.C:
 			r.view.tick(time.Now())
-		case <-logsDone:
-			logsDone = nil
 		case sig := <-signals:
 			r.stop(ctx, sig)
 		case <-timeout:

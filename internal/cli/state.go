@@ -34,8 +34,10 @@ func (s state) sentence() string {
 	return s.word + ": " + s.detail
 }
 
-func stateOf(c *corev1.ContainerStatus) state {
+func (p *podState) stateOf(c *corev1.ContainerStatus) state {
 	switch {
+	case c.State.Running != nil && p.isInit(c.Name):
+		return state{word: "running", mood: waiting}
 	case c.State.Running != nil && c.Ready:
 		return state{word: "running"}
 	case c.State.Running != nil && c.Started != nil && !*c.Started:
@@ -52,6 +54,12 @@ func stateOf(c *corev1.ContainerStatus) state {
 			s.word, s.mood = "creating", waiting
 		case "PodInitializing":
 			s.word, s.mood, s.waitsForOthers = "waits for init", waiting, true
+		case "CrashLoopBackOff":
+			// The usual message names the pod once more, and not what happened.
+			if end := c.LastTerminationState.Terminated; end != nil {
+				wait, _, _ := strings.Cut(s.detail, " restarting ")
+				s.detail = ended(end).sentence() + " (" + wait + ")"
+			}
 		}
 		return s
 	}
@@ -119,7 +127,7 @@ func podWord(p *podState) (string, mood) {
 		word = "running"
 	}
 	for _, c := range containersOf(s) {
-		cs := stateOf(&c)
+		cs := p.stateOf(&c)
 		if c.State.Terminated != nil && cs.mood == calm {
 			continue
 		}

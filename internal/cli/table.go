@@ -150,7 +150,7 @@ func rowsOf(p *podState, now time.Time) []row {
 		return rows
 	}
 	for _, c := range containersOf(p.status) {
-		s := stateOf(&c)
+		s := p.stateOf(&c)
 		r := row{name: "  " + c.Name, state: s.sentence(), mood: s.mood, inner: true}
 		pull, pulling := p.pulls[c.Name]
 		switch {
