@@ -42,7 +42,7 @@ func (h History) actionStarted(e ActionStarted) History {
 		return h
 	}
 	c := h.Containers[a.Container]
-	if c.Attempts == a.Attempt+1 && c.Exit == nil && (c.Starting || c.ID != "") {
+	if c.Attempts == a.Attempt+1 && c.StartedIn == a.SandboxID && c.Exit == nil && (c.Starting || c.ID != "") {
 		// Asked again: the same start, or that of a container already made.
 		if c.Starting {
 			return h

@@ -30,29 +30,15 @@ func (v *view) phase(s, old *corev1.PodStatus) corev1.PodPhase {
 	return corev1.PodSucceeded
 }
 
-// livePhase is Pending until all containers were started once, then Running.
+// livePhase is Pending until all main containers were started once, which the
+// init containers come before, and Running from then on.
 func (v *view) livePhase(s *corev1.PodStatus, before corev1.PodPhase) corev1.PodPhase {
 	if before == corev1.PodRunning {
 		return corev1.PodRunning
 	}
-	for _, list := range [][]corev1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses} {
-		for i := range list {
-			st := &list[i]
-			begun := st.State.Running != nil || st.State.Terminated != nil || st.LastTerminationState.Terminated != nil
-			if !begun {
-				return corev1.PodPending
-			}
-		}
-	}
-	for i, m := range v.init {
-		st := &s.InitContainerStatuses[i]
-		switch {
-		case v.initialized():
-		case m.kind == sidecar:
-			if st.Started == nil || !*st.Started {
-				return corev1.PodPending
-			}
-		case !st.Ready:
+	for i := range s.ContainerStatuses {
+		st := &s.ContainerStatuses[i]
+		if st.State.Running == nil && st.State.Terminated == nil && st.LastTerminationState.Terminated == nil {
 			return corev1.PodPending
 		}
 	}

@@ -31,6 +31,11 @@ func violations(in Input) []string {
 			fail("input does not read back: %v", err)
 			continue
 		}
+		for i := range moved.UnderWay {
+			if moved.UnderWay[i].Until != 0 {
+				moved.UnderWay[i].Until += int64(by)
+			}
+		}
 		if got, want := toJSON(Decide(moved)), shiftText(toJSON(d), by); got != want {
 			fail("at another time another decision:\n%s\n%s", got, want)
 		}

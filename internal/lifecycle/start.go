@@ -21,7 +21,7 @@ func (v *view) start(m *member) bool {
 		return true
 	}
 	attempt := m.h.Attempts
-	if m.obs != nil && m.obs.State == ContainerCreated {
+	if m.obs != nil && m.obs.State == ContainerCreated && m.current {
 		attempt = m.obs.Attempt // it never ran: the same attempt again
 	}
 	if m.h.Exit != nil && v.waits(m.h.Backoff.until()) {

@@ -184,11 +184,17 @@ func (v *view) letEnd(kinds ...ActionKind) bool {
 func (v *view) wantUnlessFailing(a Action) {
 	if f, ok := v.h.Failures[a.Kind]; ok {
 		v.because(f.Reason, "", f.Message)
-		if v.waits(f.Until) {
+		if v.holdsBack(&f, a) {
 			return
 		}
 	}
 	v.want(a)
+}
+
+// holdsBack says whether failure f, of this or a like action, holds back a, and
+// looks again when it no longer does. What is under way it does not hold back.
+func (v *view) holdsBack(f *FailureHistory, a Action) bool {
+	return f != nil && !slices.Contains(v.in.UnderWay, a.Key()) && v.waits(f.Until)
 }
 
 // ending says that the pod is to end, or ends.
@@ -228,16 +234,15 @@ func (v *view) stop(m *member, r stopReason) {
 		}
 		return
 	}
-	if f := m.h.StopFailure; f != nil && v.waits(f.Until) {
-		return
-	}
 	a.Kind = StopContainer
 	// A hook that took all the time must not take the signal's too, but cannot
 	// stretch the whole by more than this (kubernetes#115817).
 	if least := s.SignalAt.Add(lastWindow); a.Until.Before(least) {
 		a.Until = least
 	}
-	v.want(a)
+	if !v.holdsBack(m.h.StopFailure, a) {
+		v.want(a)
+	}
 }
 
 // stopStrays kills live containers that nobody wants: older attempts that
@@ -245,11 +250,11 @@ func (v *view) stop(m *member, r stopReason) {
 func (v *view) stopStrays() {
 	for _, c := range v.strays {
 		if c.State == ContainerRunning || c.State == ContainerUnknown {
-			if f := v.h.Containers[c.Name].StopFailure; f != nil && v.waits(f.Until) {
-				continue
+			a := Action{Kind: StopContainer, Container: c.Name, ContainerID: c.ID, Attempt: c.Attempt,
+				Until: c.CreatedAt, Why: "it is not a container of the pod as it should be"}
+			if !v.holdsBack(v.h.Containers[c.Name].StopFailure, a) {
+				v.want(a)
 			}
-			v.want(Action{Kind: StopContainer, Container: c.Name, ContainerID: c.ID, Attempt: c.Attempt,
-				Until: c.CreatedAt, Why: "it is not a container of the pod as it should be"})
 		}
 	}
 }
@@ -278,10 +283,10 @@ func (v *view) removeDead() {
 }
 
 func (v *view) removeContainer(c Container) {
-	if f := v.h.Containers[c.Name].StopFailure; f != nil && v.waits(f.Until) {
-		return
+	a := Action{Kind: RemoveContainer, Container: c.Name, ContainerID: c.ID, Attempt: c.Attempt}
+	if !v.holdsBack(v.h.Containers[c.Name].StopFailure, a) {
+		v.want(a)
 	}
-	v.want(Action{Kind: RemoveContainer, Container: c.Name, ContainerID: c.ID, Attempt: c.Attempt})
 }
 
 // podGrace is the pod's own grace period.
