@@ -1,0 +1,3 @@
+package integration
+
+func beAgent() int { return 0 }
