@@ -26,7 +26,10 @@ func QOSClass(pod *corev1.Pod) corev1.PodQOSClass {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			req, lim := positive(r.Requests, name), positive(r.Limits, name)
 			any = any || req != nil || lim != nil
-			guaranteed = guaranteed && lim != nil && (req == nil || req.Cmp(*lim) == 0)
+			// A request that is not given is the limit, as the API defaults it;
+			// one of zero is not.
+			asked, given := r.Requests[name]
+			guaranteed = guaranteed && lim != nil && (!given || asked.Cmp(*lim) == 0)
 		}
 	}
 	switch {

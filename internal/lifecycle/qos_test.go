@@ -35,6 +35,7 @@ func TestQOSClass(t *testing.T) {
 		"an init container without":               {init: []corev1.ResourceRequirements{{}}, main: []corev1.ResourceRequirements{res(both, both)}, want: corev1.PodQOSBurstable},
 		"an init container alone":                 {init: []corev1.ResourceRequirements{res(both, both)}, main: []corev1.ResourceRequirements{{}}, want: corev1.PodQOSBurstable},
 		"other resources do not count":            {main: []corev1.ResourceRequirements{res(list("ephemeral-storage", "1Gi"), nil)}, want: corev1.PodQOSBestEffort},
+		"a request of zero below a limit":         {main: []corev1.ResourceRequirements{res(list("cpu", "0"), both)}, want: corev1.PodQOSBurstable},
 		"zero is nothing":                         {main: []corev1.ResourceRequirements{res(list("cpu", "0"), nil)}, want: corev1.PodQOSBestEffort},
 		"the pod's own resources count alone":     {main: []corev1.ResourceRequirements{{}}, pod: &corev1.ResourceRequirements{Requests: both, Limits: both}, want: corev1.PodQOSGuaranteed},
 		"the pod's own requests are not the same": {main: []corev1.ResourceRequirements{res(both, both)}, pod: &corev1.ResourceRequirements{Requests: both}, want: corev1.PodQOSBurstable},
