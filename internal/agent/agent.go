@@ -237,8 +237,19 @@ func ignoreCancel(err error) error {
 	return err
 }
 
-// Close frees what New opened. Pods run on.
-func (a *Agent) Close() error { return a.closers.close() }
+// shimWait is how long the shim has to end when it is not needed any more.
+const shimWait = 2 * time.Second
+
+// Close frees what New opened. Pods run on; if there is no container, the shim
+// ends too, so that no process is left for nothing.
+func (a *Agent) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), shimWait)
+	defer cancel()
+	if err := a.shim.Shutdown(ctx); err != nil {
+		a.log.Debug("the shim stays", "err", err) // it has containers
+	}
+	return a.closers.close()
+}
 
 // follow hands what is desired to the workers, and ends what nobody desires.
 func (a *Agent) follow(ctx context.Context) error {

@@ -58,24 +58,20 @@ func (r *run) run(ctx context.Context, o agent.Objects) (err error) {
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer signal.Stop(signals)
 
-	where := here
-	if r.opts.leave {
-		where = background
-	}
-	if r.session, err = r.app.connect(ctx, where); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, r.session.close(ctx)) }()
-
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watching := r.watch(ctx)
-	refs, err := r.session.client.Apply(ctx, o)
+	refs, watching, err := r.begin(ctx, o)
 	if err != nil {
-		cancel()
-		watching.stop()
-		return fmt.Errorf("cannot run the pods: %w", err)
+		return err
 	}
+	defer func() {
+		if closeErr := r.session.close(context.WithoutCancel(ctx)); closeErr != nil {
+			r.app.complain(closeErr)
+			if err == nil {
+				err = &exitError{code: exitFailed}
+			}
+		}
+	}()
 	r.board = newBoard(o.Pods, refs, time.Now())
 	r.tellOthers(ctx)
 	if !r.opts.follow {
@@ -87,6 +83,32 @@ func (r *run) run(ctx context.Context, o agent.Objects) (err error) {
 	r.view.begin(r.board)
 	defer r.view.end()
 	return r.loop(ctx, cancel, watching, signals)
+}
+
+// begin finds an agent and hands it the objects.
+func (r *run) begin(ctx context.Context, o agent.Objects) ([]agent.Ref, *streams, error) {
+	where := here
+	if r.opts.leave {
+		where = background
+	}
+	for try := 1; ; try++ {
+		session, err := r.app.connect(ctx, where)
+		if err != nil {
+			return nil, nil, err
+		}
+		r.session = session
+		watching := r.watch(ctx)
+		refs, err := session.client.Apply(ctx, o)
+		if err == nil {
+			return refs, watching, nil
+		}
+		watching.stop()
+		err = errors.Join(err, session.close(ctx))
+		if !errors.Is(err, nodeapi.ErrCut) || try == 3 {
+			return nil, nil, fmt.Errorf("cannot run the pods: %w", err)
+		}
+		// It was about to leave when it was found.
+	}
 }
 
 // tellOthers says which pods of an earlier run live on.

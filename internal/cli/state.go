@@ -131,6 +131,9 @@ func podWord(p *podState) (string, mood) {
 		if c.State.Terminated != nil && cs.mood == calm {
 			continue
 		}
+		if c.State.Running != nil && p.isInit(c.Name) {
+			cs.word = "init: " + c.Name
+		}
 		if cs.mood > how || cs.mood == how && how == waiting && !cs.waitsForOthers {
 			word, how = cs.word, cs.mood
 		}

@@ -108,34 +108,76 @@ func (f *Follower) Run(ctx context.Context) error {
 	}()
 	for {
 		f.take()
-		done, err := f.work(ctx)
-		if done || err != nil {
+		if len(f.dirty) > 0 {
+			if err := f.turn(); err != nil {
+				return err
+			}
+			// Others may have something to read as well by now.
+			if err := f.hear(ctx, closed); err != nil {
+				return err
+			}
+			continue
+		}
+		f.dirty = nil
+		if err := f.idle(); err != nil {
 			return err
 		}
-		var retry <-chan time.Time
-		for _, s := range f.sources {
-			if !s.watched {
-				retry = time.After(retryFolder)
-				break
-			}
+		if f.done() {
+			return nil
+		}
+		if err := f.hear(ctx, f.retry()); err != nil {
+			return err
+		}
+	}
+}
+
+// closed is a channel that does not keep anybody waiting.
+var closed = func() <-chan time.Time {
+	c := make(chan time.Time)
+	close(c)
+	return c
+}()
+
+// retry is when to look for folders that are not there yet; nil: never.
+func (f *Follower) retry() <-chan time.Time {
+	for _, s := range f.sources {
+		if !s.watched {
+			return time.After(retryFolder)
+		}
+	}
+	return nil
+}
+
+// hear waits for something to happen, or for the time limit. All that has
+// happened already is heeded before.
+func (f *Follower) hear(ctx context.Context, limit <-chan time.Time) error {
+	for heard := false; ; heard = true {
+		if heard {
+			limit = closed
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-f.wake:
 		case e, ok := <-f.watcher.Events:
 			if ok {
 				f.changed(e)
 			}
+			continue
 		case err := <-f.watcher.Errors:
 			// Events were lost: look at all.
 			if !errors.Is(err, fsnotify.ErrEventOverflow) && err != nil {
 				return fmt.Errorf("cannot watch log files: %w", err)
 			}
 			f.markAll()
-		case <-retry:
+			continue
+		case <-f.wake:
+			return nil
+		case <-limit:
+		}
+		if limit != closed {
 			f.markAll()
 		}
+		return nil
 	}
 }
 
@@ -179,37 +221,32 @@ func (f *Follower) changed(e fsnotify.Event) {
 	}
 }
 
-// work reads all that can be read, in turns. done says that Run is to return.
-func (f *Follower) work(ctx context.Context) (done bool, err error) {
-	for len(f.dirty) > 0 {
-		if ctx.Err() != nil {
-			return false, ctx.Err()
-		}
-		s := f.dirty[0]
-		f.dirty = f.dirty[1:]
-		s.dirty = false
-		if !s.watched {
-			// Watched before it is read, so that nothing falls in between.
-			s.watched = f.watcher.Add(s.dir) == nil
-		}
-		more, err := s.turn()
-		if err != nil {
-			return false, err
-		}
-		switch {
-		case more:
-			f.mark(s)
-		case s.end:
-			f.drop(s)
-		}
+// turn reads on for a while in the container whose turn it is.
+func (f *Follower) turn() error {
+	s := f.dirty[0]
+	f.dirty = f.dirty[1:]
+	s.dirty = false
+	if !s.watched {
+		// Watched before it is read, so that nothing falls in between.
+		s.watched = f.watcher.Add(s.dir) == nil
 	}
-	f.dirty = nil
-	if err := f.idle(); err != nil {
-		return false, err
+	more, err := s.turn()
+	switch {
+	case err != nil:
+		return err
+	case more:
+		f.mark(s)
+	case s.end:
+		f.drop(s)
 	}
+	return nil
+}
+
+// done says that Run is to return.
+func (f *Follower) done() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.closing && len(f.sources) == 0 && len(f.added) == 0, nil
+	return f.closing && len(f.sources) == 0 && len(f.added) == 0
 }
 
 func (f *Follower) drop(s *source) {

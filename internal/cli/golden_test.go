@@ -1,0 +1,216 @@
+package cli
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/nodeapi"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (-want +got):\n%s", name, diff)
+	}
+}
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// story is what happened to two pods, in order: "POD STATE" is a status in
+// parsePod's words, "POD !TYPE REASON CONTAINER MESSAGE" an event, "POD
+// %CONTAINER DONE TOTAL" a pull, "POD >CONTAINER TEXT" a log line, "POD gone".
+var story = []string{
+	"web Pending +init=wait:PodInitializing app=wait:PodInitializing",
+	"web %init 1000000 30000000",
+	"web %init 20000000 30000000",
+	"web Pending +init=run app=wait:PodInitializing",
+	"web >init preparing",
+	"web Pending +init=end:0:Completed app=wait:PodInitializing",
+	"web Running +init=end:0:Completed app=run",
+	"web !Warning Unhealthy app Readiness probe failed: HTTP 503",
+	"web !Warning Unhealthy app Readiness probe failed: HTTP 503",
+	"web !Normal Started app Started container app",
+	"web Running +init=end:0:Completed app=ready",
+	"web >app serving",
+	"job Pending main=wait:ErrImagePull:not:found",
+	"job !Warning Failed main Failed to pull image",
+	"job Pending main=wait:ImagePullBackOff:Back-off",
+	"job Pending main=wait:ErrImagePull:not:found",
+	"job Running main=ready",
+	"web Running +init=end:0:Completed app=run",
+	"web Running +init=end:0:Completed app=ready",
+	"job Failed main=end:3:Error",
+	"web Succeeded +init=end:0:Completed app=end:0:Completed",
+	"web gone",
+}
+
+// play tells a story to a view.
+func play(t *testing.T, v view) *board {
+	t.Helper()
+	names := []string{"web", "job"}
+	var pods []*corev1.Pod
+	var refs []agent.Ref
+	for _, name := range names {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
+		p.Spec.Containers = []corev1.Container{{Name: "app"}}
+		pods = append(pods, p)
+		refs = append(refs, agent.Ref{Namespace: "default", Name: name, UID: types.UID("uid-" + name)})
+	}
+	b := newBoard(pods, refs, epoch)
+	v.begin(b)
+	for i, line := range story {
+		name, rest, _ := strings.Cut(line, " ")
+		ref := refs[0]
+		if name == "job" {
+			ref = refs[1]
+		}
+		u := agent.Update{Time: epoch.Add(time.Duration(i) * time.Second), Pod: ref}
+		switch f := strings.Fields(rest); {
+		case rest == "gone":
+			u.Kind = agent.GoneUpdate
+		case rest[0] == '!':
+			u.Kind = agent.EventUpdate
+			u.Event = &agent.Event{Type: f[0][1:], Reason: f[1], Container: f[2], Message: strings.Join(f[3:], " ")}
+		case rest[0] == '%':
+			u.Kind = agent.ProgressUpdate
+			u.Progress = &agent.Progress{Container: f[0][1:], Image: "example.com/app:1"}
+			if _, err := fmt.Sscan(f[1]+" "+f[2], &u.Progress.Done, &u.Progress.Total); err != nil {
+				t.Fatal(err)
+			}
+		case rest[0] == '>':
+			v.log(b.byUID[ref.UID], nodeapi.LogLine{
+				Time: u.Time, UID: ref.UID, Container: f[0][1:], Stream: "stdout", Text: []byte(strings.Join(f[1:], " ")),
+			})
+			continue
+		default:
+			parsed := parsePod(t, name, rest)
+			u.Kind, u.Status = agent.StatusUpdate, parsed.status
+			b.byUID[ref.UID].spec = parsed.spec
+		}
+		p, before := b.take(u)
+		v.update(u, p, before)
+	}
+	return b
+}
+
+func TestPlainLines(t *testing.T) {
+	var out bytes.Buffer
+	play(t, &plainView{out: &out, errOut: &out, teller: newTeller()})
+	golden(t, "plain.txt", out.String())
+}
+
+func TestJSONLines(t *testing.T) {
+	var out bytes.Buffer
+	play(t, &jsonView{out: &out, errOut: &out})
+	golden(t, "json.txt", out.String())
+}
+
+// pods for tables: some of each sort.
+func somePods(t *testing.T) []*podState {
+	t.Helper()
+	var pods []*podState
+	for _, p := range [][2]string{
+		{"web-with-a-long-name-that-goes-on-for-quite-a-while-and-longer", "Running app=ready proxy=ready"},
+		{"db", "Pending main=wait:ContainerCreating"},
+		{"lost", "Pending main=wait:ErrImagePull:cannot:pull:image:registry.example.com/team/project/application:1.2.3:not:found"},
+		{"init", "Pending +prepare=run app=wait:PodInitializing"},
+		{"done", "Succeeded main=end:0:Completed"},
+		{"oom", "Failed main=end:137:OOMKilled"},
+		{"новый", "Running main=ready"},
+		{"fresh", "unknown"},
+	} {
+		s := parsePod(t, p[0], p[1])
+		s.since = epoch
+		pods = append(pods, s)
+	}
+	pods[1].pulls["main"] = agent.Progress{Container: "main", Image: "postgres:18", Done: 40 << 20, Total: 160 << 20}
+	pods[0].status.ContainerStatuses[1].RestartCount = 3
+	return pods
+}
+
+func TestTables(t *testing.T) {
+	for _, size := range [][2]int{{80, 24}, {120, 40}, {40, 10}, {80, 7}} {
+		lines := table(somePods(t), epoch.Add(90*time.Second), size[0], size[1], style{})
+		if len(lines) > size[1] {
+			t.Errorf("%d lines, want %d at most", len(lines), size[1])
+		}
+		for _, l := range lines {
+			if cells(l) > size[0] {
+				t.Errorf("%d cells, want %d at most: %q", cells(l), size[0], l)
+			}
+		}
+		golden(t, fmt.Sprintf("table-%dx%d.txt", size[0], size[1]), strings.Join(lines, "\n")+"\n")
+	}
+}
+
+func TestTableShowsWhatMattersOfManyPods(t *testing.T) {
+	var pods []*podState
+	for i := range 100 {
+		state := "Running main=ready"
+		if i%25 == 24 {
+			state = "Running main=wait:CrashLoopBackOff"
+		}
+		p := parsePod(t, fmt.Sprintf("p%02d", i), state)
+		p.since = epoch
+		pods = append(pods, p)
+	}
+	lines := table(pods, epoch, 80, 10, style{})
+	text := strings.Join(lines, "\n")
+	for _, want := range []string{"p24 ", "p49 ", "p74 ", "p99 "} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%sis not shown:\n%s", want, text)
+		}
+	}
+	if last := lines[len(lines)-1]; !strings.HasSuffix(last, " more: 96 ready") && !strings.Contains(last, "ready") {
+		t.Errorf("the rest is not counted: %s", last)
+	}
+}
+
+func TestLiveFrame(t *testing.T) {
+	v := &liveView{
+		screen: &screen{out: &bytes.Buffer{}}, size: func() (int, int) { return 80, 24 },
+		app: &app{log: &logging{target: &switchWriter{}}}, origins: make(map[string]int),
+	}
+	b := play(t, v)
+	for i := range 300 {
+		v.log(b.pods[0], nodeapi.LogLine{Container: "app", Text: fmt.Appendf(nil, "\x1b[31mline\x1b[0m %d\r\tend %s", i, strings.Repeat("x", 90))})
+	}
+	frame := v.frame(epoch.Add(time.Minute), 80, 23)
+	if len(frame) > 23 {
+		t.Errorf("the frame has %d lines", len(frame))
+	}
+	for _, l := range frame {
+		if cells(l) > 80 {
+			t.Errorf("%d cells: %q", cells(l), l)
+		}
+	}
+	if len(v.logs) != keptLines {
+		t.Errorf("%d lines are kept, want %d", len(v.logs), keptLines)
+	}
+	golden(t, "frame-80x23.txt", strings.Join(frame, "\n")+"\n")
+}

@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berth-run/berth/internal/agent"
+)
+
+// parsePod reads a pod from its state in short: PHASE[:REASON] and containers as
+// NAME=STATE, where STATE is run, ready, wait:REASON or end:CODE[:REASON]; the
+// name of an init container begins with +, that of a sidecar with *.
+func parsePod(t *testing.T, name, text string) *podState {
+	t.Helper()
+	fields := strings.Fields(text)
+	p := &podState{
+		ref: agent.Ref{Namespace: "default", Name: name, UID: "uid-1"}, name: name,
+		spec: &corev1.PodSpec{}, pulls: make(map[string]agent.Progress),
+	}
+	if fields[0] == "unknown" {
+		return p
+	}
+	phase, reason, _ := strings.Cut(fields[0], ":")
+	p.status = &corev1.PodStatus{Phase: corev1.PodPhase(phase), Reason: reason}
+	ready := phase == "Running"
+	for _, f := range fields[1:] {
+		cname, how, _ := strings.Cut(f, "=")
+		c := corev1.ContainerStatus{Name: strings.TrimLeft(cname, "+*"), ContainerID: "berth://" + name + cname}
+		parts := strings.Split(how, ":")
+		switch parts[0] {
+		case "ready":
+			c.Ready = true
+			c.State.Running = &corev1.ContainerStateRunning{}
+		case "run":
+			c.State.Running = &corev1.ContainerStateRunning{}
+		case "wait":
+			c.State.Waiting = &corev1.ContainerStateWaiting{Reason: parts[1], Message: strings.Join(parts[2:], " ")}
+		case "end":
+			c.State.Terminated = &corev1.ContainerStateTerminated{ContainerID: c.ContainerID}
+			for _, d := range parts[1] {
+				c.State.Terminated.ExitCode = c.State.Terminated.ExitCode*10 + d - '0'
+			}
+			if len(parts) > 2 {
+				c.State.Terminated.Reason = parts[2]
+			}
+		default:
+			t.Fatalf("state %q is unknown", how)
+		}
+		always := corev1.ContainerRestartPolicyAlways
+		switch cname[0] {
+		case '*':
+			p.spec.InitContainers = append(p.spec.InitContainers, corev1.Container{Name: c.Name, RestartPolicy: &always})
+			p.status.InitContainerStatuses = append(p.status.InitContainerStatuses, c)
+		case '+':
+			p.spec.InitContainers = append(p.spec.InitContainers, corev1.Container{Name: c.Name})
+			p.status.InitContainerStatuses = append(p.status.InitContainerStatuses, c)
+		default:
+			p.spec.Containers = append(p.spec.Containers, corev1.Container{Name: c.Name})
+			p.status.ContainerStatuses = append(p.status.ContainerStatuses, c)
+			ready = ready && c.Ready
+		}
+	}
+	cond := corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse}
+	if ready {
+		cond.Status = corev1.ConditionTrue
+	}
+	p.status.Conditions = []corev1.PodCondition{cond}
+	return p
+}
+
+func TestExitCode(t *testing.T) {
+	for name, c := range map[string]struct {
+		pods []string
+		want int
+	}{
+		"all succeeded":                              {[]string{"Succeeded a=end:0", "Succeeded a=end:0"}, 0},
+		"one pod passes on its container's code":     {[]string{"Failed a=end:7:Error"}, 7},
+		"the first container that failed counts":     {[]string{"Failed a=end:0 b=end:3:Error c=end:4:Error"}, 3},
+		"a failed init container counts":             {[]string{"Failed +i=end:9:Error a=wait:PodInitializing"}, 9},
+		"a killed sidecar does not":                  {[]string{"Failed *s=end:137:Error a=end:5:Error"}, 5},
+		"of two pods one failed":                     {[]string{"Succeeded a=end:0", "Failed a=end:7:Error"}, 1},
+		"a pod rejected or past its deadline":        {[]string{"Failed:DeadlineExceeded a=wait:ContainerCreating"}, 1},
+		"how it ended is not known":                  {[]string{"Failed a=end:137:ContainerStatusUnknown"}, 1},
+		"a pod that was removed before it ended":     {[]string{"Running a=ready"}, 1},
+		"nothing was ever heard of it":               {[]string{"unknown"}, 1},
+		"killed by a signal, as a shell would say":   {[]string{"Failed a=end:143:Error"}, 143},
+		"an exit code that no process can return":    {[]string{"Failed a=end:512:Error"}, 1},
+		"main failed, though the sidecar ended well": {[]string{"Failed *s=end:0 a=end:2:Error"}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var pods []*podState
+			for _, text := range c.pods {
+				pods = append(pods, parsePod(t, "p", text))
+			}
+			if got := exitCodeOf(pods); got != c.want {
+				t.Errorf("got %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func TestBlockersNameContainerReasonAndWarning(t *testing.T) {
+	for text, want := range map[string]string{
+		"Pending a=wait:ErrImagePull:no:such:image b=ready": "p/a: ErrImagePull: no such image",
+		"Pending +i=run a=wait:PodInitializing":             "p/i: running",
+		"Running a=run":                                     "p/a: not ready: it runs, and its readiness probe has not succeeded",
+		"Failed:Evicted a=end:1:Error":                      "p: failed: Evicted",
+		"unknown":                                           "p: nothing is known of it yet",
+	} {
+		if got := strings.Join(blockers(parsePod(t, "p", text)), "\n"); got != want {
+			t.Errorf("%s:\ngot  %s\nwant %s", text, got, want)
+		}
+	}
+	p := parsePod(t, "p", "Pending a=wait:ContainerCreating")
+	p.warning = &agent.Event{Reason: "FailedMount", Message: "configmap \"x\" not found\nand more"}
+	want := "p/a: creating\n  last warning: FailedMount: configmap \"x\" not found …"
+	if got := strings.Join(blockers(p), "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	p = parsePod(t, "p", "Running a=ready")
+	p.status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Message: "the status of readiness gate \"lb\" is False"}}
+	if got, want := strings.Join(blockers(p), "\n"), `p: is not Ready (the status of readiness gate "lb" is False)`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-run/berth/internal/nodeapi"
+)
+
+func TestPrintableLeavesNothingThatMovesTheCursor(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain":                             "plain",
+		"\x1b[1;31mred\x1b[0m":              "red",
+		"\x1b]0;title\x07after":             "after",
+		"\x1b]8;;http://x\x1b\\link":        "link",
+		"a\tb\r\b\x00c":                     "a    bc",
+		"\x1b(Bx":                           "Bx",
+		"cut off \x1b[12":                   "cut off ",
+		"\u009b31mC1":                       "31mC1",
+		"bad \xff byte":                     "bad \uFFFD byte",
+		"\x1b]never ends, and what follows": "",
+	} {
+		if got := printable(in); got != want {
+			t.Errorf("%q: got %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestCutAndPadCountCells(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		size int
+		want string
+	}{
+		{"short", 8, "short   "},
+		{"much too long", 8, "much to…"},
+		{"日本語テキスト", 7, "日本語…"},
+		{"日本語テキスト", 8, "日本語… "},
+		{"e\u0301te\u0301", 4, "e\u0301te\u0301 "},
+		{"x", 0, ""},
+	} {
+		if got := pad(c.text, c.size); got != c.want {
+			t.Errorf("pad(%q, %d) is %q, want %q", c.text, c.size, got, c.want)
+		}
+	}
+}
+
+// terminal is just enough of one to see what is left on it.
+type terminal struct {
+	rows [][]rune
+	row  int
+	col  int
+}
+
+func (s *terminal) Write(p []byte) (int, error) {
+	text := string(p)
+	for len(text) > 0 {
+		if rest, ok := strings.CutPrefix(text, "\x1b["); ok {
+			i := strings.IndexFunc(rest, func(r rune) bool { return r >= 'A' && r <= 'z' })
+			arg, code := rest[:i], rest[i]
+			text = rest[i+1:]
+			switch code {
+			case 'A':
+				n := 0
+				fmt.Sscan(arg, &n)
+				s.row = max(s.row-n, 0)
+			case 'K':
+				s.line()
+				s.rows[s.row] = s.rows[s.row][:min(s.col, len(s.rows[s.row]))]
+			case 'J':
+				s.line()
+				s.rows[s.row] = s.rows[s.row][:min(s.col, len(s.rows[s.row]))]
+				s.rows = s.rows[:s.row+1]
+			}
+			continue
+		}
+		r := []rune(text)[0]
+		text = text[len(string(r)):]
+		switch r {
+		case '\n':
+			s.row++
+		case '\r':
+			s.col = 0
+		default:
+			s.line()
+			for len(s.rows[s.row]) <= s.col {
+				s.rows[s.row] = append(s.rows[s.row], ' ')
+			}
+			s.rows[s.row][s.col] = r
+			s.col++
+		}
+	}
+	return len(p), nil
+}
+
+func (s *terminal) line() {
+	for len(s.rows) <= s.row {
+		s.rows = append(s.rows, nil)
+	}
+}
+
+func (s *terminal) text() string {
+	var b strings.Builder
+	for _, r := range s.rows {
+		b.WriteString(string(r) + "\n")
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+func TestScreenRedrawsInPlace(t *testing.T) {
+	var term terminal
+	s := &screen{out: &term}
+	s.draw([]string{"one", "two", "three"}, 80)
+	s.draw([]string{"one", "TWO!", "three"}, 80)
+	if got := term.text(); got != "one\nTWO!\nthree" {
+		t.Errorf("after a change:\n%s", got)
+	}
+	s.draw([]string{"1"}, 80)
+	if got := term.text(); got != "1" {
+		t.Errorf("after shrinking:\n%s", got)
+	}
+	s.above("a message")
+	s.draw([]string{"1", "2"}, 80)
+	if got := term.text(); got != "a message\n1\n2" {
+		t.Errorf("after a message and growing:\n%s", got)
+	}
+	s.draw([]string{"1", "2"}, 40)
+	if got := term.text(); got != "a message\n1\n2" {
+		t.Errorf("after resizing:\n%s", got)
+	}
+	s.end()
+	fmt.Fprint(&term, "prompt")
+	if got := term.text(); got != "a message\n1\n2\nprompt" {
+		t.Errorf("at the end:\n%s", got)
+	}
+}
+
+func TestScreenWritesNothingWithoutAChange(t *testing.T) {
+	var out bytes.Buffer
+	s := &screen{out: &out}
+	s.draw([]string{"one"}, 80)
+	out.Reset()
+	s.draw([]string{"one"}, 80)
+	if out.Len() > 0 {
+		t.Errorf("it writes %q", out.String())
+	}
+}
+
+func TestAStreamThatWasCutGoesOnWithoutGapOrRepetition(t *testing.T) {
+	line := func(container string, attempt, second int, text string) nodeapi.LogLine {
+		return nodeapi.LogLine{UID: "u", Container: container, Attempt: attempt, Time: epoch.Add(time.Duration(second) * time.Second), Text: []byte(text)}
+	}
+	all := []nodeapi.LogLine{
+		line("a", 0, 1, "a0"), line("a", 0, 2, "a1"), line("a", 0, 2, "a2"), line("a", 0, 2, "a3"),
+		line("a", 1, 2, "a4"), line("b", 0, 1, "b0"), line("a", 1, 3, "a5"),
+	}
+	for shown := range len(all) + 1 {
+		seen := newSeenLines()
+		var got []string
+		for _, l := range all[:shown] {
+			seen.add(l)
+			got = append(got, string(l.Text))
+		}
+		skip := seen.again()
+		for _, l := range all {
+			if !skip.knows(l) {
+				seen.add(l)
+				got = append(got, string(l.Text))
+			}
+		}
+		if text := strings.Join(got, " "); text != "a0 a1 a2 a3 a4 b0 a5" {
+			t.Errorf("cut after %d lines: %s", shown, text)
+		}
+	}
+}
+
+func TestNamesOfPods(t *testing.T) {
+	var pods []corev1.Pod
+	for _, n := range []string{"default/web", "shop/web", "shop/db", "a/db", "x/only"} {
+		ns, name, _ := strings.Cut(n, "/")
+		pods = append(pods, corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}})
+	}
+	for _, c := range []struct{ arg, namespace, want string }{
+		{"web", "", "web"},
+		{"web", "shop", "shop/web"},
+		{"shop/web", "", "shop/web"},
+		{"db", "", "shop/db a/db"},
+		{"only", "", "x/only"},
+		{"only", "default", ""},
+		{"none", "", ""},
+	} {
+		var got []string
+		for _, p := range findPods(pods, c.arg, c.namespace) {
+			got = append(got, podName(p.Namespace, p.Name))
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("%+v: got %q", c, text)
+		}
+	}
+}
+
+func TestForegroundLogLeavesOutWarningsAboutSinglePods(t *testing.T) {
+	var out bytes.Buffer
+	l, err := newLogging(&out, "", "text")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.logger.Warn("the disk is slow")
+	l.logger.Warn("one pod fails", "pod", "web")
+	l.logger.With("uid", "1").Warn("another fails")
+	l.logger.With("pod", "web").Error("a bug")
+	l.logger.Info("for your information")
+	if got := out.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "slow") || !strings.Contains(got, "a bug") {
+		t.Errorf("it logs:\n%s", got)
+	}
+	out.Reset()
+	if l, err = newLogging(&out, "warn", "json"); err != nil {
+		t.Fatal(err)
+	}
+	l.logger.Warn("one pod fails", "pod", "web")
+	if !strings.HasPrefix(out.String(), `{"time":`) {
+		t.Errorf("with --log-level warn --log-format json it logs %q", out.String())
+	}
+	for _, bad := range [][2]string{{"loud", "text"}, {"", "xml"}} {
+		if _, err := newLogging(&out, bad[0], bad[1]); err == nil {
+			t.Errorf("%v is taken", bad)
+		}
+	}
+}
