@@ -79,7 +79,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 			return nil, fmt.Errorf("cannot make a folder of berth's: %w", err)
 		}
 	}
-	lock, err := lockRoot(cfg.lock())
+	lock, err := lockRoot(ctx, cfg.lock())
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,13 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,24 +15,77 @@ import (
 // ErrInUse says that another agent works on the same root.
 var ErrInUse = errors.New("another berth runs on this root")
 
+// A process that was killed holds its locks until the kernel has taken it apart,
+// which takes a moment when it was busy.
+const (
+	dyingPatience = 5 * time.Second
+	dyingPoll     = 5 * time.Millisecond
+)
+
 // lockRoot makes this process the only agent of a root until the file is closed.
-func lockRoot(path string) (*os.File, error) {
+// It waits for one that is dying.
+func lockRoot(ctx context.Context, path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock the root: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { //nolint:gosec // a descriptor fits
-		owner := make([]byte, 32)
-		n, _ := f.Read(owner)
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w (process %s)", ErrInUse, strings.TrimSpace(string(owner[:n])))
+	for began := time.Now(); ; {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) //nolint:gosec // a descriptor fits
+		if err == nil {
+			break
 		}
-		return nil, fmt.Errorf("cannot lock %s: %w", path, err)
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			f.Close()
+			return nil, fmt.Errorf("cannot lock %s: %w", path, err)
+		}
+		owner := readOwner(f)
+		if time.Since(began) > dyingPatience || !dying(owner) {
+			f.Close()
+			return nil, fmt.Errorf("%w (process %s)", ErrInUse, owner)
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, context.Cause(ctx)
+		case <-time.After(dyingPoll):
+		}
 	}
 	// Only for the message above; the lock itself is the kernel's.
 	if err := f.Truncate(0); err == nil {
-		fmt.Fprintln(f, os.Getpid())
+		_, _ = f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
 	}
 	return f, nil
+}
+
+// readOwner is the process id in a lock file.
+func readOwner(f *os.File) string {
+	owner := make([]byte, 32)
+	n, _ := f.ReadAt(owner, 0)
+	return strings.TrimSpace(string(owner[:n]))
+}
+
+// killed is SIGKILL in the signal masks of /proc.
+const killed = 1 << (uint(unix.SIGKILL) - 1)
+
+// dying says that a process has been killed or has ended.
+func dying(pid string) bool {
+	status, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		return true
+	}
+	for line := range strings.Lines(string(status)) {
+		key, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch key {
+		case "State":
+			if strings.HasPrefix(value, "Z") || strings.HasPrefix(value, "X") {
+				return true
+			}
+		case "SigPnd", "ShdPnd":
+			if mask, err := strconv.ParseUint(value, 16, 64); err == nil && mask&killed != 0 {
+				return true
+			}
+		}
+	}
+	return false
 }

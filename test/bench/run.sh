@@ -40,23 +40,28 @@ mkdir "$scratch"
 peer() {
 	export BIN=$cache/peers DIR=$work/peer
 	test/bench/peers/build.sh kubernetes etcd containerd runc >&2
-	trap 'test/bench/peers/down.sh' RETURN
+	trap 'test/bench/peers/down.sh; rm -rf "$work"' EXIT
 	test/bench/peers/control-plane-up.sh >&2
 	IMAGES="$cache/images/pause.tar $cache/images/busybox.tar" test/bench/peers/kubelet-up.sh >&2
 	"$cache/nodebench" -kubeconfig "$DIR/kubeconfig" -node kubelet-1 -scratch "$scratch" -tests "$tests" \
 		-restart-agent "test/bench/again.sh $DIR/pids/kubelet $DIR/kubelet-again.log" \
 		-procs 'kubelet=kubelet --config,containerd=containerd -c,shim=/containerd-shim-runc-v2 ,pause=^/pause' >"$cache/peer.json"
+	test/bench/peers/down.sh
 }
 
 berth() {
 	local root=$work/berth run=$work/run
-	export BERTH="bin/berth --root $root --run $run"
-	trap '$BERTH cleanup --force >&2' RETURN
-	bin/berth --root "$root" --run "$run" image import "$cache/images/busybox.tar" >&2
-	$BERTH agent --detach >&2
+	command=(bin/berth --root "$root" --run "$run")
+	trap '"${command[@]}" cleanup --force >&2; rm -rf "$work"' EXIT
+	"${command[@]}" image import "$cache/images/busybox.tar" >&2
+	setsid "${command[@]}" agent >"$work/berth.log" 2>&1 </dev/null &
+	for _ in $(seq 100); do
+		[ -S "$run/berth.sock" ] && break
+		sleep 0.05
+	done
 	"$cache/nodebench" -socket "$run/berth.sock" -scratch "$scratch" -tests "$tests" \
 		-restart-agent "test/bench/again.sh $root/agent.lock $work/berth-again.log" \
-		-procs "berth=bin/berth .*agent,shim=berth-shim serve" >"$cache/berth.json"
+		-procs "berth=bin/berth --root .* agent,shim=berth-shim serve --run $run" >"$cache/berth.json"
 }
 
 echo "load before: $(cut -d' ' -f1-3 /proc/loadavg)" >&2
@@ -64,5 +69,4 @@ if [ "$peers" = yes ]; then
 	peer
 fi
 berth
-rm -rf "$work"
 go run ./test/bench/table "$cache/berth.json" $([ "$peers" = yes ] && echo "$cache/peer.json")
