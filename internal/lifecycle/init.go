@@ -69,20 +69,8 @@ func (v *view) initDone(m *member) bool {
 
 // initFailed says that an init container has failed for good, and which.
 func (v *view) initFailed() *member {
-	if v.initialized() {
-		return nil
-	}
 	for _, m := range v.init {
-		if m.kind != plainInit || !m.exited() || m.starting || !m.h.Exit.failed() {
-			continue
-		}
-		if m.h.Round != v.h.RestartAll {
-			continue
-		}
-		if m.h.Exit.Restart {
-			continue
-		}
-		if !restarts(v.pod, m.spec, *m.h.Exit) {
+		if m.kind == plainInit && m.exited() && !m.starting && m.h.Exit.failed() && !restarts(v.pod, m.spec, *m.h.Exit) {
 			return m
 		}
 	}
