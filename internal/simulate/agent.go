@@ -372,10 +372,11 @@ func (a *agent) stopping(wk *work, e fault.Effect, life int, end func(*lifecycle
 			return
 		}
 		a.signal(c)
+		goesOn := a.chance(2) // whether the runtime goes on with it when the agent dies
 		var poll func()
 		poll = func() {
 			switch {
-			case wk.canceled || life != a.life:
+			case wk.canceled || life != a.life && !goesOn:
 			case c.State != lifecycle.ContainerRunning:
 				end(nil, "")
 			case !a.now.Before(wk.action.Until):
@@ -493,6 +494,17 @@ func (a *agent) delete(grace int64) {
 	t := metav1.NewTime(a.now.Add(time.Duration(grace) * time.Second))
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &t, &grace
 	a.pod = p
+	a.woken = true
+}
+
+// changeImage changes the spec of one container, as somebody may at any time.
+func (a *agent) changeImage() {
+	a.pod = a.pod.DeepCopy()
+	a.pod.Generation++
+	list := allContainers(a.pod)
+	c := list[a.rng.IntN(len(list))]
+	c.Image = "changed"
+	a.say("the image of %s changes", c.Name)
 	a.woken = true
 }
 

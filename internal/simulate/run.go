@@ -70,6 +70,17 @@ func Run(cfg Config) Result {
 			a.woken = true
 		})
 	}
+	if rng.IntN(4) == 0 {
+		a.after(time.Duration(rng.Int64N(int64(cfg.Length))), func() { a.changeImage() })
+	}
+	for range rng.IntN(3) {
+		a.after(time.Duration(rng.Int64N(int64(cfg.Length))), func() {
+			if !a.dead {
+				a.history = a.history.Apply(lifecycle.SourcesChanged{})
+				a.woken = true
+			}
+		})
+	}
 	a.relist()
 	limit := cfg.Length + settle
 	for len(a.queue) > 0 && len(a.check.violations) < 5 {
