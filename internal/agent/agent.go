@@ -215,7 +215,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBase()
 	var under errgroup.Group
-	for _, run := range []func(context.Context) error{a.db.Run, a.images.Run, a.cri.Run, a.status.Run, a.tellStatuses, a.collectImages} {
+	for _, run := range []func(context.Context) error{a.db.Run, a.images.Run, a.cri.Run, a.status.Run, a.tellStatuses, a.collectImages, a.rest} {
 		under.Go(func() error { return ignoreCancel(run(base)) })
 	}
 	heart, heartCtx := errgroup.WithContext(ctx)
