@@ -45,7 +45,7 @@ func newScenarioWorld() *scenarioWorld {
 //	exit NAME CODE [REASON [MESSAGE]]      a container ends; CODE "unknown"
 //	vanish NAME                  a container is gone from the runtime
 //	state NAME STATE             the runtime says another state of a container
-//	sandbox lost|notready        the sandbox and all in it is gone; is not ready
+//	sandbox lost|notready|ownnetwork       the sandbox and all in it is gone; is not as it should be
 //	probe NAME KIND OUTCOME      a probe turns
 //	delete [GRACE]               the pod is deleted
 //	stop REASON [GRACE]          the node ends the pod
@@ -110,8 +110,13 @@ func (w *scenarioWorld) do(line string) error {
 	case "state":
 		w.newest(arg(1)).State = ContainerState(arg(2))
 	case "sandbox":
-		if arg(1) == "notready" {
-			w.in.Observed.Sandboxes[len(w.in.Observed.Sandboxes)-1].Ready = false
+		last := len(w.in.Observed.Sandboxes) - 1
+		switch arg(1) {
+		case "notready":
+			w.in.Observed.Sandboxes[last].Ready = false
+			return nil
+		case "ownnetwork":
+			w.in.Observed.Sandboxes[last].HostNetwork = false
 			return nil
 		}
 		w.in.Observed.Sandboxes, w.in.Observed.Containers = nil, nil
@@ -287,8 +292,12 @@ func (w *scenarioWorld) effect(a Action) string {
 		o.Leftovers = false
 	case CreateSandbox:
 		w.ids++
-		o.Sandboxes = append(o.Sandboxes, Sandbox{ID: fmt.Sprintf("box-%d", w.ids), Attempt: a.Attempt, Ready: true,
-			CreatedAt: w.in.Now, IPs: []string{"198.51.100.7"}, HostNetwork: w.in.Pod.Spec.HostNetwork})
+		s := Sandbox{ID: fmt.Sprintf("box-%d", w.ids), Attempt: a.Attempt, Ready: true, CreatedAt: w.in.Now,
+			HostNetwork: w.in.Pod.Spec.HostNetwork}
+		if !s.HostNetwork {
+			s.IPs = []string{"198.51.100.7"}
+		}
+		o.Sandboxes = append(o.Sandboxes, s)
 	case StartContainer:
 		return w.start(a.Container).ID
 	case StopContainer:

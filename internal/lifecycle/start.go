@@ -24,7 +24,7 @@ func (v *view) start(m *member) bool {
 	if m.obs != nil && m.obs.State == ContainerCreated && m.current {
 		attempt = m.obs.Attempt // it never ran: the same attempt again
 	}
-	if m.h.Exit != nil && v.waits(m.h.Backoff.until()) {
+	if v.waits(m.h.Backoff.until()) {
 		m.waiting = &corev1.ContainerStateWaiting{
 			Reason: ReasonCrashLoopBackOff,
 			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
