@@ -170,8 +170,11 @@ func (a *app) followLogs(ctx context.Context, s *session, pod *corev1.Pod, names
 			if o.all {
 				line = append(append(line, l.Container...), " | "...)
 			}
-			if o.timestamps {
+			if o.timestamps && !l.Lost {
 				line = append(l.Time.AppendFormat(line, time.RFC3339Nano), ' ')
+			}
+			if l.Lost {
+				l.Text = []byte(lostText)
 			}
 			line = append(append(line, l.Text...), '\n')
 			_, err := a.out.Write(line)

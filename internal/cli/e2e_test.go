@@ -144,6 +144,23 @@ func (n *node) must(args ...string) string {
 	return out
 }
 
+// eventually runs a command until its output contains a text: pods without a
+// readiness probe are ready before they have said anything.
+func (n *node) eventually(text string, args ...string) {
+	n.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		out := n.must(args...)
+		if strings.Contains(out, text) {
+			return
+		}
+		if time.Now().After(deadline) {
+			n.t.Fatalf("berth %s never shows %q, but:\n%s", strings.Join(args, " "), text, out)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
 // file writes a manifest and returns its path.
 func (n *node) file(text string) string {
 	n.t.Helper()

@@ -120,13 +120,17 @@ func play(t *testing.T, v view) *board {
 
 func TestPlainLines(t *testing.T) {
 	var out bytes.Buffer
-	play(t, &plainView{out: &out, errOut: &out, teller: newTeller()})
+	v := &plainView{out: newOutput(&out), errOut: &out, teller: newTeller()}
+	play(t, v)
+	v.end()
 	golden(t, "plain.txt", out.String())
 }
 
 func TestJSONLines(t *testing.T) {
 	var out bytes.Buffer
-	play(t, &jsonView{out: &out, errOut: &out})
+	v := &jsonView{out: newOutput(&out), errOut: &out}
+	play(t, v)
+	v.end()
 	golden(t, "json.txt", out.String())
 }
 

@@ -243,6 +243,9 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 			r.drain(logsDone, seen)
 			return r.result()
 		}
+		if len(r.lines) == 0 && len(r.updates) == 0 {
+			r.view.flush()
+		}
 		select {
 		case u := <-r.updates:
 			if p, before := r.board.take(u); p != nil {

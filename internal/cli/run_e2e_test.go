@@ -70,9 +70,7 @@ func TestAPodThatIsReadyRunsOnInTheBackground(t *testing.T) {
 	if out := n.must("ps", "default/web", "-o", "wide"); !strings.Contains(out, "berth.local/demo:latest") {
 		t.Errorf("berth ps -o wide shows:\n%s", out)
 	}
-	if out := n.must("logs", "web", "--tail", "1"); !strings.Contains(out, "serving") {
-		t.Errorf("berth logs shows:\n%s", out)
-	}
+	n.eventually("serving", "logs", "web", "--tail", "1")
 	if out := n.must("exec", "web", "--", "/berth-demo", "hostname"); out != "web\n" {
 		t.Errorf("berth exec prints %q", out)
 	}

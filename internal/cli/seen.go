@@ -28,6 +28,9 @@ type seenLine struct {
 func newSeenLines() *seenLines { return &seenLines{last: make(map[containerKey]seenLine)} }
 
 func (s *seenLines) add(l nodeapi.LogLine) {
+	if l.Lost {
+		return
+	}
 	key := containerKey{l.UID, l.Container}
 	last := s.last[key]
 	if last.n > 0 && last.attempt == l.Attempt && last.at.Equal(l.Time) {
@@ -47,6 +50,8 @@ func (s *seenLines) knows(l nodeapi.LogLine) bool {
 	key := containerKey{l.UID, l.Container}
 	last, ok := s.last[key]
 	switch {
+	case l.Lost:
+		return ok // that it was told before, or was told anew, matters little
 	case !ok:
 		return false
 	case l.Attempt != last.attempt:

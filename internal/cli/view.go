@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"os"
@@ -24,7 +25,9 @@ type view interface {
 	log(p *podState, l nodeapi.LogLine)
 	// note shows what berth itself has to say.
 	note(text string)
-	// tick is called a few times a second.
+	// flush is called when there is nothing more to show for now, and tick a few
+	// times a second.
+	flush()
 	tick(now time.Time)
 	// end leaves the final state behind.
 	end()
@@ -43,9 +46,9 @@ func (a *app) newView(kind string) (view, error) {
 	}
 	switch kind {
 	case "plain":
-		return &plainView{out: a.out, errOut: a.err, teller: newTeller()}, nil
+		return &plainView{out: newOutput(a.out), errOut: a.err, teller: newTeller()}, nil
 	case "json":
-		return &jsonView{out: a.out, errOut: a.err}, nil
+		return &jsonView{out: newOutput(a.out), errOut: a.err}, nil
 	case "live":
 		if !onTerminal {
 			return nil, usageError("-o live needs a terminal as output")
@@ -55,11 +58,20 @@ func (a *app) newView(kind string) (view, error) {
 	return nil, usageError("-o is %q, want auto, live, plain or json", kind)
 }
 
+// newOutput collects what is written until it is flushed, or a lot. Errors are
+// not looked at: a reader that left makes itself known by SIGPIPE, and the pods
+// are stopped.
+func newOutput(w io.Writer) *bufio.Writer { return bufio.NewWriterSize(w, 64<<10) }
+
+// lostText stands where lines may be missing.
+const lostText = "(lines may be missing here: the log was rotated faster than it could be read)"
+
 // plainView writes one line a change, and the logs with their origin before.
 type plainView struct {
-	out, errOut io.Writer
-	teller      *teller
-	line        []byte
+	out    *bufio.Writer
+	errOut io.Writer
+	teller *teller
+	line   []byte
 }
 
 func (v *plainView) begin(*board) {}
@@ -75,17 +87,21 @@ func (v *plainView) log(p *podState, l nodeapi.LogLine) {
 	v.line = append(v.line, '/')
 	v.line = append(v.line, l.Container...)
 	v.line = append(v.line, " | "...)
+	if l.Lost {
+		v.line = append(v.line, lostText...)
+	}
 	v.line = append(v.line, l.Text...)
 	v.line = append(v.line, '\n')
-	// A reader that left ends the run by SIGPIPE, as it should.
 	_, _ = v.out.Write(v.line)
 }
 
 func (v *plainView) note(text string) {
+	v.flush()
 	for line := range strings.SplitSeq(text, "\n") {
 		fmt.Fprintf(v.errOut, "berth: %s\n", line)
 	}
 }
 
+func (v *plainView) flush()         { _ = v.out.Flush() }
 func (v *plainView) tick(time.Time) {}
-func (v *plainView) end()           {}
+func (v *plainView) end()           { v.flush() }

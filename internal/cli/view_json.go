@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,10 +34,14 @@ type recordLog struct {
 	Stream    string `json:"stream"`  // stdout or stderr
 	Line      string `json:"line"`
 	Partial   bool   `json:"partial,omitempty"` // it goes on in the next line
+	Lost      bool   `json:"lost,omitempty"`    // lines before may be missing; there is no line here
 }
 
 // jsonView writes one JSON object a line.
-type jsonView struct{ out, errOut io.Writer }
+type jsonView struct {
+	out    *bufio.Writer
+	errOut io.Writer
+}
 
 func (v *jsonView) write(r record) {
 	data, err := json.Marshal(r)
@@ -66,15 +71,17 @@ func (v *jsonView) update(u agent.Update, p *podState, _ *corev1.PodStatus) {
 func (v *jsonView) log(p *podState, l nodeapi.LogLine) {
 	v.write(record{
 		Time: l.Time, Pod: p.ref.Namespace + "/" + p.ref.Name, UID: p.ref.UID, Kind: "log",
-		Log: &recordLog{Container: l.Container, Attempt: l.Attempt, Stream: l.Stream, Line: string(l.Text), Partial: l.Partial},
+		Log: &recordLog{Container: l.Container, Attempt: l.Attempt, Stream: l.Stream, Line: string(l.Text), Partial: l.Partial, Lost: l.Lost},
 	})
 }
 
 func (v *jsonView) note(text string) {
+	v.flush()
 	for line := range strings.SplitSeq(text, "\n") {
 		fmt.Fprintf(v.errOut, "berth: %s\n", line)
 	}
 }
 
+func (v *jsonView) flush()         { _ = v.out.Flush() }
 func (v *jsonView) tick(time.Time) {}
-func (v *jsonView) end()           {}
+func (v *jsonView) end()           { v.flush() }

@@ -120,6 +120,9 @@ func (v *liveView) log(p *podState, l nodeapi.LogLine) {
 		copy(v.logs, v.logs[1:])
 		v.logs = v.logs[:keptLines-1]
 	}
+	if l.Lost {
+		l.Text = []byte(lostText)
+	}
 	v.logs = append(v.logs, logRow{origin, colour, string(l.Text[:min(len(l.Text), 4096)]), l.Stream == "stderr"})
 	v.dirty = true
 }
@@ -129,6 +132,8 @@ func (v *liveView) note(text string) {
 		v.screen.above("berth: " + printable(line))
 	}
 }
+
+func (v *liveView) flush() {}
 
 func (v *liveView) tick(now time.Time) {
 	v.printOwn()

@@ -1,6 +1,8 @@
 package nodeapi
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,9 +169,14 @@ func parseLogQuery(r *http.Request) (q logQuery, err error) {
 	return q, err
 }
 
-// logs sends what containers of some pods write, all attempts, one JSON object a
-// line: uid (repeated), container (optional), tailLines, sinceTime. It ends when
-// all pods are terminal or gone and all is sent.
+// logs sends what containers of some pods write, all attempts, one line a line:
+//
+//	UID/CONTAINER ATTEMPT TIME STREAM TAG TEXT
+//
+// The tag is F for a line, P for the beginning of one that goes on in the next, L
+// where lines may be missing. Parameters: uid (repeated), container (optional),
+// tailLines, sinceTime. It ends when all pods are terminal or gone and all is
+// sent; an answer that is cut off before that does not end well.
 func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	q, err := parseLogQuery(r)
 	if err != nil {
@@ -179,21 +186,18 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	for _, uid := range r.Form["uid"] {
 		wanted[types.UID(uid)] = true
 	}
-	out := newStream(w)
-	follower, err := podlogs.NewFollower(
-		func(e podlogs.Entry) error {
-			uid, container := splitKey(e.Key)
-			return out.send(LogLine{
-				Time: e.Time, UID: uid, Container: container, Attempt: e.Attempt,
-				Stream: e.Stream, Text: e.Text, Partial: e.Partial,
-			})
-		}, out.flush)
+	out := bufio.NewWriterSize(w, 64<<10)
+	flush := func() error { return errors.Join(out.Flush(), http.NewResponseController(w).Flush()) }
+	var line []byte
+	follower, err := podlogs.NewFollower(func(e podlogs.Entry) error {
+		line = appendLogLine(line[:0], e)
+		_, err := out.Write(line)
+		return err
+	}, flush)
 	if err != nil {
 		return err
 	}
-	if err := out.begin(); err != nil {
-		return err
-	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	start := podlogs.Start{Since: q.since}
 	if q.tail != nil {
 		n := int(*q.tail)
@@ -204,7 +208,26 @@ func (s *Server) logs(w http.ResponseWriter, r *http.Request) error {
 	var g errgroup.Group
 	g.Go(func() error { defer cancel(); return follower.Run(ctx) })
 	g.Go(func() error { defer follower.Close(); return f.run(ctx) })
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		panic(http.ErrAbortHandler) // lines were sent: it is too late for an answer
+	}
+	return flush()
+}
+
+func appendLogLine(b []byte, e podlogs.Entry) []byte {
+	b = append(append(b, e.Key...), ' ')
+	b = append(strconv.AppendInt(b, int64(e.Attempt), 10), ' ')
+	b = append(e.Time.AppendFormat(b, time.RFC3339Nano), ' ')
+	b = append(append(b, cmp.Or(e.Stream, logs.Stdout)...), ' ')
+	switch {
+	case e.Lost:
+		b = append(b, 'L', ' ')
+	case e.Partial:
+		b = append(b, 'P', ' ')
+	default:
+		b = append(b, 'F', ' ')
+	}
+	return append(append(b, e.Text...), '\n')
 }
 
 // logFeed tells a follower which containers there are.

@@ -1,7 +1,11 @@
 package nodeapi
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/url"
 	"strconv"
@@ -12,13 +16,14 @@ import (
 
 // LogLine is a line that a container wrote.
 type LogLine struct {
-	Time      time.Time `json:"time"`
-	UID       types.UID `json:"uid"` // of the pod
-	Container string    `json:"container"`
-	Attempt   int       `json:"attempt"` // counts the container's starts, from 0
-	Stream    string    `json:"stream"`  // stdout or stderr
-	Text      []byte    `json:"text"`    // without the line feed
-	Partial   bool      `json:"partial,omitempty"`
+	Time      time.Time
+	UID       types.UID // of the pod
+	Container string
+	Attempt   int    // counts the container's starts, from 0
+	Stream    string // stdout or stderr
+	Text      []byte // without the line feed
+	Partial   bool   // it goes on in the next line
+	Lost      bool   // lines before this place may be missing; there is no text
 }
 
 // LogsRequest says which lines to follow.
@@ -29,7 +34,7 @@ type LogsRequest struct {
 	Since     time.Time // leave out what is older
 }
 
-// Logs calls fn with what containers of pods wrote and write, through restarts.
+// Logs calls fn, which may keep the text, with what containers of pods wrote and write, through restarts.
 // It returns when the pods are terminal or gone and all is told.
 func (c *Client) Logs(ctx context.Context, r LogsRequest, fn func(LogLine) error) error {
 	q := url.Values{}
@@ -45,7 +50,51 @@ func (c *Client) Logs(ctx context.Context, r LogsRequest, fn func(LogLine) error
 	if !r.Since.IsZero() {
 		q.Set("sinceTime", r.Since.Format(time.RFC3339Nano))
 	}
-	return each(ctx, c, "GET", "/berth/v1/logs", q, fn)
+	resp, err := c.request(ctx, "GET", "/berth/v1/logs", q, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	in := bufio.NewReaderSize(resp.Body, 64<<10)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err != nil {
+			switch {
+			case ctx.Err() != nil:
+				return ctx.Err()
+			case errors.Is(err, io.EOF) && len(line) == 0:
+				return nil
+			}
+			return fmt.Errorf("%w: %w", ErrCut, err)
+		}
+		l, err := parseLogLine(line[:len(line)-1])
+		if err != nil {
+			return err
+		}
+		if err := fn(l); err != nil {
+			return err
+		}
+	}
+}
+
+func parseLogLine(line []byte) (LogLine, error) {
+	var part [5][]byte
+	rest, ok := line, true
+	for i := range part {
+		var found bool
+		part[i], rest, found = bytes.Cut(rest, []byte{' '})
+		ok = ok && found
+	}
+	uid, container, named := bytes.Cut(part[0], []byte{'/'})
+	attempt, err1 := strconv.Atoi(string(part[1]))
+	at, err2 := time.Parse(time.RFC3339Nano, string(part[2]))
+	if !ok || !named || err1 != nil || err2 != nil {
+		return LogLine{}, fmt.Errorf("the agent sent a log line that is none: %.80q", line)
+	}
+	return LogLine{
+		Time: at, UID: types.UID(uid), Container: string(container), Attempt: attempt, Stream: string(part[3]), Text: rest,
+		Partial: string(part[4]) == "P", Lost: string(part[4]) == "L",
+	}, nil
 }
 
 // ContainerLogRequest asks for the log of one attempt of a container.

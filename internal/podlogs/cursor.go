@@ -35,6 +35,8 @@ type cursor struct {
 	held    []byte // read, and not a whole entry yet
 	join    joiner
 	placed  bool // Tail was heeded
+	// follows is the file after f, as last seen; nil: there was none.
+	follows os.FileInfo
 	block   []byte
 }
 
@@ -52,6 +54,9 @@ func (c *cursor) turn() (more bool, err error) {
 		if err := c.place(); err != nil {
 			return false, err
 		}
+	}
+	if err := c.lookAhead(); err != nil {
+		return false, err
 	}
 	for range turnBlocks {
 		n, err := c.read()
@@ -129,7 +134,7 @@ func (c *cursor) next() (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		f, ok := c.after(files)
+		f, lost, ok := c.after(files)
 		if !ok {
 			return false, nil
 		}
@@ -150,7 +155,12 @@ func (c *cursor) next() (bool, error) {
 			continue
 		}
 		c.close()
-		c.f, c.offset, c.held = opened, 0, nil
+		c.f, c.offset, c.held, c.follows = opened, 0, nil, nil
+		if lost && f.attempt == c.attempt {
+			if err := c.emit(c.attempt, Line{Lost: true}); err != nil {
+				return false, err
+			}
+		}
 		if f.attempt != c.attempt {
 			c.join = joiner{}
 		}
@@ -159,16 +169,33 @@ func (c *cursor) next() (bool, error) {
 	}
 }
 
-// after chooses the file that follows.
-func (c *cursor) after(files []file) (file, bool) {
+// lookAhead notes which file follows while ours is still there to tell by.
+func (c *cursor) lookAhead() error {
+	if c.f == nil || c.follows != nil {
+		return nil
+	}
+	files, err := list(c.dir)
+	if err != nil {
+		return err
+	}
+	if f, lost, ok := c.after(files); ok && !lost {
+		c.follows = f.info
+	}
+	return nil
+}
+
+// after chooses the file that follows. lost says that others may have been
+// between.
+func (c *cursor) after(files []file) (next file, lost, ok bool) {
 	from := 0
 	if c.f != nil {
 		// A file of the same attempt that is still there when ours is not is
 		// newer: the oldest are removed first.
 		mine, err := c.f.Stat()
+		lost = true
 		for i, f := range files {
 			if err == nil && os.SameFile(mine, f.info) {
-				from = i + 1
+				from, lost = i+1, false
 			}
 		}
 	}
@@ -176,9 +203,11 @@ func (c *cursor) after(files []file) (file, bool) {
 		switch {
 		case f.attempt < c.start.Attempt, c.f != nil && f.attempt < c.attempt:
 		case c.start.Only && f.attempt != c.start.Attempt:
+		case c.follows != nil:
+			return f, lost && !os.SameFile(c.follows, f.info), true
 		default:
-			return f, true
+			return f, lost, true
 		}
 	}
-	return file{}, false
+	return file{}, false, false
 }

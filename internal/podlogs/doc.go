@@ -3,8 +3,8 @@
 // the rotated files and then the current one, as they grow.
 //
 // It promises that each line comes once and in order, through rotation and
-// restarts, as long as the files are there when it comes to them. It holds at
-// most one line and one block of a file in memory for each container, however
+// restarts, as long as the files are there when it comes to them; where some
+// were removed before, it says so. It holds at most one line and one block of a file in memory for each container, however
 // fast that one writes; a slow reader slows the reading, not the container.
 //
 // It never writes, and never decides when a container has ended: the caller says

@@ -16,6 +16,9 @@ type Line struct {
 	Text   []byte // without the line feed; valid until the callback returns
 	// Partial says that the text goes on in the next line of the same stream.
 	Partial bool
+	// Lost says that lines before this place may be missing: they were rotated
+	// away before they could be read. There is nothing else in such a Line.
+	Lost bool
 }
 
 // parse reads one entry of a log file.
