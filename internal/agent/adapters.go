@@ -17,10 +17,15 @@ import (
 // in shape is bridged here.
 
 // podCgroups makes pods' cgroups for the runtime.
-type podCgroups struct{ tree *cgroup.Tree }
+type podCgroups struct {
+	tree *cgroup.Tree
+	pids int64 // processes and threads of a pod; 0: no limit
+}
 
 func (c podCgroups) Make(_ context.Context, pod *corev1.Pod) error {
-	_, err := c.tree.Ensure(pod.UID, cgroup.PodQOS(pod), cgroup.PodResources(pod))
+	r := cgroup.PodResources(pod)
+	r.Pids = c.pids
+	_, err := c.tree.Ensure(pod.UID, cgroup.PodQOS(pod), r)
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -163,7 +164,7 @@ func (a *Agent) openRuntime(ctx context.Context) (err error) {
 	}
 	a.runtime, err = remote.New(remote.Config{
 		Service: a.cri, Images: a.cri, Volumes: a.volumes, Sources: a.objects, Facts: a.podFacts,
-		HostIPs: func() []string { return a.host.ips }, Cgroups: podCgroups{a.cgroups}, Puller: puller{a.images},
+		HostIPs: func() []string { return a.host.ips }, Cgroups: podCgroups{tree: a.cgroups, pids: a.cfg.PodPids}, Puller: puller{a.images},
 		Progress: a.pulling, Recorder: a.feed, RecursiveReadOnly: a.host.rro, Log: a.log,
 	})
 	return err
@@ -363,8 +364,14 @@ func (a *Agent) checked(o probe.Observation) {
 	}
 	a.feed.put(Update{Kind: EventUpdate, Pod: refOf(o.Pod), Event: &Event{
 		Type: corev1.EventTypeWarning, Reason: "Unhealthy", Container: o.Probe.Container,
-		Message: fmt.Sprintf("%s probe failed: %s", o.Probe.Key.Kind, o.Check.Output),
+		Message: fmt.Sprintf("%s probe failed: %s", probeName(o.Probe.Key.Kind), o.Check.Output),
 	}})
+}
+
+// probeName is how events name a kind of probe.
+func probeName(k lifecycle.ProbeKind) string {
+	name := string(k)
+	return strings.ToUpper(name[:1]) + name[1:]
 }
 
 func probedOf(r probe.Result) lifecycle.Probed {

@@ -30,6 +30,8 @@ type Config struct {
 
 	RegistriesDir string // containerd-style hosts.toml folders; optional
 
+	PodPids int64 // processes and threads that a pod may have; default no limit, as the kubelet's
+
 	LogMaxBytes int64 // size at which a container's log is rotated; default 10 MiB
 	LogMaxFiles int   // files kept for each container; default 5
 

@@ -37,7 +37,7 @@ func inspectHost(bridge string) (host, error) {
 	if err := unix.Sysinfo(&si); err != nil {
 		return h, fmt.Errorf("cannot read the machine's memory: %w", err)
 	}
-	h.memoryBytes = int64(si.Totalram) * int64(si.Unit) //nolint:gosec,unconvert // fits; the types differ between architectures
+	h.memoryBytes = int64(si.Totalram) * int64(si.Unit) //nolint:gosec // fits; the types differ between architectures
 	h.allocatable = corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
 		corev1.ResourceMemory: *resource.NewQuantity(h.memoryBytes, resource.BinarySI),

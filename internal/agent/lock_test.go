@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +16,7 @@ func TestLockWaitsForTheDyingOnly(t *testing.T) {
 		if _, err := lockRoot(t.Context(), os.Getenv("BERTH_LOCK_HOLDER")); err != nil {
 			t.Fatal(err)
 		}
-		os.Stdout.WriteString("held\n")
+		fmt.Println("held")
 		select {}
 	}
 	holder := exec.Command(os.Args[0], "-test.run", "^TestLockWaitsForTheDyingOnly$")
@@ -27,8 +28,7 @@ func TestLockWaitsForTheDyingOnly(t *testing.T) {
 	if err := holder.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer holder.Wait() //nolint:errcheck // it is killed
-	defer holder.Process.Kill()
+	defer func() { _ = holder.Wait() }() // it is killed
 	if _, err := out.Read(make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}
