@@ -154,7 +154,7 @@ func serveDetached(run, cgroup, level string) error {
 	if errors.As(err, &exit) && exit.ExitCode() == shim.AlreadyServed {
 		return server.ErrServed
 	}
-	return fmt.Errorf("it ended at once (%v); %s says why", err, logPath)
+	return fmt.Errorf("it ended at once (%w); %s says why", err, logPath)
 }
 
 // tellParent tells a waiting parent that the shim serves.
@@ -162,7 +162,7 @@ func tellParent() {
 	if os.Getenv(readyEnv) == "" {
 		return
 	}
-	os.Unsetenv(readyEnv)
+	_ = os.Unsetenv(readyEnv) // fails for impossible names only
 	f := os.NewFile(3, "ready")
 	// Nobody may be waiting any more.
 	_, _ = f.WriteString("ready")

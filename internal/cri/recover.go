@@ -59,9 +59,9 @@ func (s *Service) Recover(ctx context.Context) error {
 // half made has no record; sweep finds it.
 func (s *Service) dropBroken(ctx context.Context, loaded store.Loaded) {
 	drop := func(kind, id string, why any, steps []step) {
-		s.log.Warn("removing what is left of a "+kind, "id", id, "why", why)
+		s.log.Warn("removing what is left", "kind", kind, "id", id, "why", why)
 		if err := undo(ctx, steps); err != nil {
-			s.log.Error("cannot remove what is left of a "+kind, "id", id, "err", err)
+			s.log.Error("cannot remove what is left", "kind", kind, "id", id, "err", err)
 		}
 	}
 	for _, rec := range loaded.Containers {

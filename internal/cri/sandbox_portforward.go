@@ -57,7 +57,7 @@ func (r streamRuntime) PortForward(ctx context.Context, id string, port int32, s
 	go func() {
 		_, err := io.Copy(conn, stream)
 		if c, ok := conn.(*net.TCPConn); ok {
-			c.CloseWrite() // the program sees the end of its input and may still answer
+			_ = c.CloseWrite() // the program sees the end of its input and may still answer
 		}
 		fromClient <- err
 	}()

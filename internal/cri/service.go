@@ -153,7 +153,7 @@ func (s *Service) Close(context.Context) error { return s.stream.Close() }
 // warnOnce logs a text the first time it comes up.
 func (s *Service) warnOnce(msg string, args ...any) {
 	if _, known := s.warned.LoadOrStore(fmt.Sprint(msg, args), true); !known {
-		s.log.Warn(msg, args...)
+		s.log.Warn(msg, args...) //nolint:sloglint // callers give fixed texts
 	}
 }
 

@@ -97,7 +97,7 @@ func (s *server) checkHealth(w http.ResponseWriter, r *http.Request) {
 			status = 1
 		}
 	}
-	message := []byte{1<<3 | 0, byte(status)} // field 1, a number
+	message := []byte{1 << 3, byte(status)} // field 1, a number
 	w.Header().Set("Content-Type", "application/grpc")
 	if _, err := w.Write(append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)); err != nil {
 		return

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -140,7 +139,7 @@ func printLines(p *program, args []string) error {
 	if err != nil {
 		return err
 	}
-	var to io.Writer = p.out
+	to := p.out
 	if toStderr {
 		to = p.err
 	}

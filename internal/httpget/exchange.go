@@ -73,7 +73,7 @@ func (x *exchange) Read(p []byte) (int, error) {
 		return 0, http.ErrBodyReadAfterClose
 	}
 	n, err := x.body.Read(p)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		err = cause(x.req.Context(), err)
 	}
 	return n, err

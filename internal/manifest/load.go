@@ -92,7 +92,7 @@ func (l *loader) file(path string, info os.FileInfo, named bool) {
 		l.fail(path, unreadable(path, err))
 		return
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close()
 	l.read(path, f, named)
 }
 

@@ -102,6 +102,7 @@ func containerSecurity(pod *corev1.Pod, c *corev1.Container, f ContainerFacts) (
 	if s.Seccomp, err = seccomp(sc.SeccompProfile, f.Facts); err != nil {
 		return nil, err
 	}
+	//nolint:staticcheck // runtimes older than Apparmor read the old field
 	if s.Apparmor, s.ApparmorProfile, err = appArmor(pod, c, sc.AppArmorProfile); err != nil {
 		return nil, err
 	}

@@ -195,9 +195,9 @@ func (m *Manager) again(r *runner, last time.Time) {
 	}
 	r.due, r.early = r.grid.Next(last, time.Now()), false
 	if r.rising && !r.slow {
-		if at, ok := r.grid.Early(last, r.earlies); ok {
+		if at, ok := r.grid.Early(last, r.asked); ok {
 			r.due, r.early = at, true
-			r.earlies++
+			r.asked++
 		}
 	}
 	m.put(r)

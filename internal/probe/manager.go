@@ -308,7 +308,7 @@ func (m *Manager) add(p *podProbes, w *lifecycle.Probe, now time.Time) {
 	r.grid = m.aligned(r.due, r.timing.Period)
 	r.rising = w.Key.Kind != lifecycle.LivenessProbe && w.Last == lifecycle.Undecided && !w.StartedAt.Before(m.began)
 	if r.lane == execLane {
-		r.earlies = 2 // a command costs more than a connection: begin with 100 ms
+		r.asked = 2 // a command costs more than a connection: begin with 100 ms
 	}
 	if old := m.ending[w.Key]; old != nil {
 		// Its last check is still alive: the first one waits for its end.

@@ -34,14 +34,14 @@ type runner struct {
 	tally  Tally
 	ring   ring
 
-	rising  bool      // asked early until it succeeds: its container is new
-	earlies int       // early checks planned so far
-	early   bool      // the next check is an early one
-	due     time.Time // next check
-	place   int       // in Manager.due; -1: not in it
-	slow    bool      // the last check was
-	flight  *flight   // the check that is alive; nil: none
-	gone    bool      // no longer wanted
+	rising bool      // asked early until it succeeds: its container is new
+	asked  int       // how many early checks were planned
+	early  bool      // the next check is an early one
+	due    time.Time // next check
+	place  int       // in Manager.due; -1: not in it
+	slow   bool      // the last check was
+	flight *flight   // the check that is alive; nil: none
+	gone   bool      // no longer wanted
 
 	// successor is a newer probe of the same key that begins when flight ends.
 	successor *runner

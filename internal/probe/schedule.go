@@ -79,7 +79,7 @@ func (s Schedule) Early(last time.Time, n int) (at time.Time, ok bool) {
 	wait := earlyWait << n
 	at = last.Add(wait)
 	// One so close before the tick that it would only double it is left out.
-	return at, at.Add(wait/2).Before(s.First.Add(s.Period))
+	return at, at.Add(wait / 2).Before(s.First.Add(s.Period))
 }
 
 // first is when the first check of a probe comes. The container started at

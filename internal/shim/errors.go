@@ -51,7 +51,7 @@ func fromRPC(err error) error {
 	st, ok := status.FromError(err)
 	if !ok {
 		// The transport's own errors (EOF, EPIPE, reset) mean the same.
-		return fmt.Errorf("%w: %v", ErrGone, err)
+		return fmt.Errorf("%w: %w", ErrGone, err)
 	}
 	kind, ok := kinds[st.Code()]
 	if !ok {

@@ -116,7 +116,7 @@ func (s *streams) send(ctx context.Context, c *Client, token uint64) error {
 			return err
 		}
 		if err := sendFDs(c.cfg.path(FDsName), token, s.sent); err != nil {
-			return fmt.Errorf("%w: cannot send descriptors: %v", ErrGone, err)
+			return fmt.Errorf("%w: cannot send descriptors: %w", ErrGone, err)
 		}
 	}
 	for _, f := range s.temp {

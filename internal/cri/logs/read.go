@@ -229,7 +229,7 @@ func watch(path string) (*changeWatch, error) {
 	return &changeWatch{w}, nil
 }
 
-func (c *changeWatch) close() { c.w.Close() }
+func (c *changeWatch) close() { _ = c.w.Close() }
 
 // wait returns when there may be something new, or when ended is closed.
 func (c *changeWatch) wait(ctx context.Context, ended <-chan struct{}) error {

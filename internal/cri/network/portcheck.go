@@ -61,7 +61,7 @@ func tryBind(addr netip.Addr, m PortMapping) error {
 	if err != nil {
 		return fmt.Errorf("cannot check host port %s: %w", m, err)
 	}
-	defer unix.Close(fd) //nolint:errcheck // nothing was written
+	defer unix.Close(fd)
 	if domain == unix.AF_INET6 {
 		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
 			return fmt.Errorf("cannot check host port %s: %w", m, err)
@@ -127,7 +127,7 @@ func hasPort(pid int, m PortMapping) bool {
 	if err != nil {
 		return false
 	}
-	defer unix.Close(pidfd) //nolint:errcheck // nothing to lose
+	defer unix.Close(pidfd)
 	for _, e := range fds {
 		to, err := os.Readlink(filepath.Join(dir, e.Name()))
 		if err != nil || !strings.HasPrefix(to, "socket:") {

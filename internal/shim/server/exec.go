@@ -238,7 +238,7 @@ func (g *execGroup) leave() {
 	}
 	for range 100 {
 		err := unix.Rmdir(g.path)
-		if err == nil || err == unix.ENOENT {
+		if err == nil || errors.Is(err, unix.ENOENT) {
 			return
 		}
 		pids, err := readPids(g.path)

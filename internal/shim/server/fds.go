@@ -17,9 +17,8 @@ const fdsWait = 10 * time.Second
 // mailbox receives descriptors and gives them to the call that names their
 // token, whichever comes first. Safe for concurrent use.
 type mailbox struct {
-	mu     sync.Mutex
-	boxes  map[uint64]chan []*os.File // of capacity 1
-	closed bool
+	mu    sync.Mutex
+	boxes map[uint64]chan []*os.File // of capacity 1
 }
 
 // box returns the place where token's descriptors are handed over.

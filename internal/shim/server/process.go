@@ -127,7 +127,7 @@ func (p *process) kill(sig syscall.Signal) error {
 	if p.pidfd < 0 {
 		return nil
 	}
-	err := unix.PidfdSendSignal(p.pidfd, unix.Signal(sig), nil, 0)
+	err := unix.PidfdSendSignal(p.pidfd, sig, nil, 0)
 	if err == nil || err == unix.ESRCH {
 		return nil
 	}

@@ -138,7 +138,7 @@ func validID(id string) error {
 		switch {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', strings.IndexByte("_+-.", c) >= 0:
 		default:
-			return fmt.Errorf("container id %q has %q; allowed are letters, digits, _ + - .", id, c)
+			return fmt.Errorf("container id %q has %q; allowed are letters, digits, dots and _ + -", id, c)
 		}
 	}
 	return nil

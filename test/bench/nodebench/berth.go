@@ -64,7 +64,7 @@ func (b *berth) delete(ctx context.Context, name string) error {
 }
 
 func (b *berth) watch(ctx context.Context) (<-chan change, error) {
-	resp, err := b.do(ctx, http.MethodGet, "/berth/v1/watch", nil)
+	resp, err := b.do(ctx, http.MethodGet, "/berth/v1/watch", nil) //nolint:bodyclose // the goroutine below closes it
 	if err != nil {
 		return nil, err
 	}
