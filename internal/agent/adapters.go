@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"errors"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,15 +50,7 @@ func (c podCgroups) Remove(ctx context.Context, uid types.UID) error {
 // puller pulls images and tells how far it is.
 type puller struct{ store *imagestore.Store }
 
-// localHost is the registry of images that are made on the machine: to pull one
-// is to look whether it is there.
-const localHost = "berth.local/"
-
 func (p puller) Pull(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, progress func(done, total int64)) (string, error) {
-	if strings.HasPrefix(image.GetImage(), localHost) {
-		img, err := p.store.Get(ctx, image.GetImage())
-		return img.ID, err
-	}
 	img, err := p.store.Pull(ctx, image.GetImage(), auth, func(at imagestore.Progress) {
 		progress(at.DoneBytes, at.TotalBytes)
 	})

@@ -151,6 +151,12 @@ func (a *Agent) openRuntime(ctx context.Context) (err error) {
 	if err := a.cri.Recover(ctx); err != nil {
 		return err
 	}
+	if len(a.network.List()) > 0 {
+		// Somebody may have taken rules or the bridge away while nobody looked.
+		if err := a.network.Up(ctx); err != nil {
+			a.log.Warn("the network of the pods that run is not whole", "err", err)
+		}
+	}
 	if a.cfg.DemoBinary != "" {
 		if _, err := a.images.DemoImage(ctx, a.cfg.DemoBinary); err != nil {
 			a.log.Warn("cannot make the demo image", "err", err)
@@ -216,7 +222,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBase()
 	var under errgroup.Group
-	for _, run := range []func(context.Context) error{a.db.Run, a.images.Run, a.cri.Run, a.status.Run, a.tellStatuses, a.collectImages, a.rest} {
+	for _, run := range []func(context.Context) error{a.db.Run, a.images.Run, a.cri.Run, a.status.Run, a.tellStatuses, a.collectImages, a.keepNetwork, a.rest} {
 		under.Go(func() error { return ignoreCancel(run(base)) })
 	}
 	heart, heartCtx := errgroup.WithContext(ctx)
@@ -312,6 +318,31 @@ func (a *Agent) tellStatuses(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// networkEvery is how often the network is looked at for what others have
+// changed: a firewall that was loaded anew takes foreign rules with it.
+const networkEvery = time.Minute
+
+// keepNetwork puts the network's rules and bridge back when they are gone.
+func (a *Agent) keepNetwork(ctx context.Context) error {
+	tick := time.NewTicker(networkEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := a.network.Check(ctx)
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		a.log.Warn("the network of the pods is put right", "why", err)
+		if err := a.network.Up(ctx); err != nil {
+			a.log.Error("cannot put the network of the pods right", "err", err)
+		}
+	}
 }
 
 // collectEvery is how often the disk is looked at for images to remove, as
