@@ -334,12 +334,10 @@ func (a *Agent) keepNetwork(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		err := a.network.Check(ctx)
-		if err == nil || ctx.Err() != nil {
+		if len(a.network.List()) == 0 {
 			continue
 		}
-		a.log.Warn("the network of the pods is put right", "why", err)
-		if err := a.network.Up(ctx); err != nil {
+		if err := a.network.Check(ctx); err != nil && ctx.Err() == nil {
 			a.log.Error("cannot put the network of the pods right", "err", err)
 		}
 	}
