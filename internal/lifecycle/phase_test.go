@@ -1,6 +1,27 @@
 package lifecycle
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// A phase that was reported stands, whatever became of what is known.
+func TestPhaseNeverGoesBack(t *testing.T) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, before := range []corev1.PodPhase{corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed} {
+		pod, err := podFrom("containers=app")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := Decide(Input{Pod: pod, Observed: Observed{At: now}, Now: now,
+			History: History{Began: now, Status: &corev1.PodStatus{Phase: before}}})
+		if d.Status.Phase != before {
+			t.Errorf("from %s to %s", before, d.Status.Phase)
+		}
+	}
+}
 
 // oraclePhase is the phase by counting container statuses, written without a
 // look at phase.go. Scenarios and the generated runs are held against it.

@@ -43,6 +43,7 @@ func newScenarioWorld() *scenarioWorld {
 //	appears NAME                 a start takes effect, and does not end
 //	created NAME                 a start has made the container, and does not end
 //	exit NAME CODE [REASON [MESSAGE]]      a container ends; CODE "unknown"
+//	stray NAME ATTEMPT           a container runs that nobody started
 //	vanish NAME                  a container is gone from the runtime
 //	state NAME STATE             the runtime says another state of a container
 //	sandbox lost|notready|ownnetwork       the sandbox and all in it is gone; is not as it should be
@@ -103,6 +104,12 @@ func (w *scenarioWorld) do(line string) error {
 		}
 		code, err := strconv.Atoi(arg(2))
 		c.ExitCode = int32(code)
+		return err
+	case "stray":
+		n, err := strconv.Atoi(arg(2))
+		box := w.in.Observed.Sandboxes[len(w.in.Observed.Sandboxes)-1]
+		w.in.Observed.Containers = append(w.in.Observed.Containers, Container{ID: arg(1) + "-stray", Name: arg(1), Attempt: n,
+			SandboxID: box.ID, State: ContainerRunning, CreatedAt: now, StartedAt: now})
 		return err
 	case "vanish":
 		id := w.newest(arg(1)).ID

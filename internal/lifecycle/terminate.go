@@ -151,6 +151,9 @@ func (v *view) removalRules() {
 			return
 		}
 	}
+	if v.underWay(PrepareVolumes) {
+		return // what it mounts late must be unmounted too
+	}
 	if v.h.VolumesFor > 0 || deleted && v.in.Observed.Leftovers || v.underWay(RemovePod) {
 		v.wantUnlessFailing(Action{Kind: RemovePod})
 		return
@@ -275,11 +278,19 @@ func (v *view) removeDead() {
 		if c.State == ContainerRunning || c.State == ContainerUnknown {
 			continue
 		}
-		h, known := v.h.Containers[c.Name]
-		if !known || c.State == ContainerCreated || c.Attempt < h.Attempts-2 {
+		if !v.inSpec(c.Name) || c.State == ContainerCreated || c.Attempt < v.h.Containers[c.Name].Attempts-2 {
 			v.removeContainer(c)
 		}
 	}
+}
+
+func (v *view) inSpec(name string) bool {
+	for m := range v.members() {
+		if m.spec.Name == name {
+			return true
+		}
+	}
+	return false
 }
 
 func (v *view) removeContainer(c Container) {

@@ -46,6 +46,11 @@ func (c *checker) actionBegan(act lifecycle.Action) {
 	} else {
 		c.same, c.count = c.a.now, 0
 	}
+	for _, k := range c.a.underWay() {
+		if k != act.Key() && atOdds(act.Key(), k) {
+			c.fail("%s begins while %s is under way", act.Key(), k)
+		}
+	}
 	if q := c.a.elapsed().Truncate(15 * time.Minute); q != c.quarter {
 		c.quarter, c.inQuarter = q, 0
 	}
@@ -63,6 +68,26 @@ func (c *checker) actionBegan(act lifecycle.Action) {
 			c.fail("%s begins although the pod ends", act.Key())
 		}
 	}
+}
+
+// atOdds says that action a must not begin while b is under way: what b does late
+// would undo it, or be undone.
+func atOdds(a, b lifecycle.Key) bool {
+	switch a.Kind {
+	case lifecycle.RemovePod:
+		return b.Kind == lifecycle.PrepareVolumes || b.Kind == lifecycle.CreateSandbox || b.Kind == lifecycle.StartContainer
+	case lifecycle.PrepareVolumes:
+		return b.Kind == lifecycle.RemovePod
+	case lifecycle.StopSandbox, lifecycle.RemoveSandbox:
+		return b.Kind == lifecycle.StartContainer && b.ID == a.ID
+	case lifecycle.CreateSandbox:
+		return b.Kind == lifecycle.CreateSandbox || b.Kind == lifecycle.RemovePod
+	case lifecycle.StartContainer:
+		return b.Kind == lifecycle.StartContainer && b.Container == a.Container
+	case lifecycle.RemoveContainer:
+		return b.Kind == lifecycle.StartContainer && b.Container == a.Container && b.Attempt == a.Attempt
+	}
+	return false
 }
 
 // mostInQuarter is more than a pod of six containers does in a quarter of an
