@@ -63,9 +63,6 @@ func (c *Config) complete() error {
 	if c.CgroupRoot == "" {
 		c.CgroupRoot = "/berth" + mark
 	}
-	if !c.CIDR.IsValid() && mark != "" {
-		c.CIDR = rootCIDR(c.Root)
-	}
 	if c.ShimBinary == "" {
 		if c.ShimBinary, err = findBinary("berth-shim"); err != nil {
 			errs = append(errs, err)
@@ -98,13 +95,6 @@ func rootMark(root string) string {
 	}
 	sum := sha256.Sum256([]byte(root))
 	return "-" + hex.EncodeToString(sum[:3])
-}
-
-// rootCIDR is a range of 4094 addresses for pods of a root that is not the
-// default one, beside the default range.
-func rootCIDR(root string) netip.Prefix {
-	sum := sha256.Sum256([]byte(root))
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 215 + sum[0]%8, sum[1] &^ 15, 0}), 20)
 }
 
 // Paths below the root and the run folder.
