@@ -214,7 +214,7 @@ type stopReason struct {
 // stop brings a live container down: preStop hook, stop signal, kill.
 func (v *view) stop(m *member, r stopReason) {
 	name, s := m.spec.Name, m.h.Stop
-	hook := m.preStopPending() && r.grace > 0
+	hook := m.preStopPending()
 	if s == nil {
 		v.d.Begin.Stops = append(v.d.Begin.Stops, ContainerStop{
 			Container: name, ID: m.h.ID, Grace: r.grace, Why: r.why, Restart: r.restart, Signal: !hook && r.turn,
