@@ -93,7 +93,6 @@ func newNode(t *testing.T, change ...func(*agent.Config)) *node {
 func newBareNode(t *testing.T, change ...func(*agent.Config)) *node {
 	t.Helper()
 	needsRoot(t)
-	before := leak.Take(t, leak.Scope{Procs: []int{0}})
 	cfg, err := newConfig(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -101,6 +100,7 @@ func newBareNode(t *testing.T, change ...func(*agent.Config)) *node {
 	for _, f := range change {
 		f(&cfg)
 	}
+	before := leak.Take(t, leak.Scope{Procs: []int{0}})
 	if err := os.Chmod(cfg.Root, 0o711); err != nil { //nolint:gosec // containers' users pass through it
 		t.Fatal(err)
 	}
@@ -300,11 +300,18 @@ func openShared(t testing.TB) error {
 	}
 	n.start(t)
 	shared.node = n
-	// The first pod makes what later ones share: bridge, unpacked image.
-	p := n.run(t, onePod("first", `args: ["true"]`, "restartPolicy: Never"))
-	p.succeeded(t)
-	p.stop(t)
+	// The first pods make what later ones share: bridge, unpacked image, cgroups of
+	// each class.
+	for name, limits := range map[string]string{
+		"first": "", "burstable": "resources: {requests: {cpu: 10m}}", "guaranteed": "resources: {limits: {cpu: 500m, memory: 64Mi}}",
+	} {
+		p := n.run(t, onePod(name, "args: [\"true\"]\n"+limits, "restartPolicy: Never"))
+		p.succeeded(t)
+		p.stop(t)
+	}
 	shared.idleWith = n.scope()
+	// The shim keeps the compiled form of each seccomp filter; images stay.
+	shared.idleWith.Without = []string{"memfd:berth-seccomp", "/images/"}
 	shared.idleWith.Procs = []int{n.shimPID(t)}
 	shared.idle = leak.Take(t, shared.idleWith)
 	return nil

@@ -52,11 +52,11 @@ func Check(t testing.TB, s Scope) {
 }
 
 // NoMore fails the test if things came to stay.
-func (s Snapshot) NoMore(t testing.TB, scope Scope) {
+func (before Snapshot) NoMore(t testing.TB, s Scope) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for {
-		more := Take(t, scope).Since(s)
+		more := Take(t, s).Since(before)
 		if len(more) == 0 {
 			return
 		}

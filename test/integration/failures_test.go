@@ -1,0 +1,252 @@
+package integration
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berth-run/berth/internal/agent"
+)
+
+func TestWrongCommandNamesTheFile(t *testing.T) {
+	t.Parallel()
+	n := sharedNode(t)
+	for name, command := range map[string]string{
+		"no-file": "/no/such/program", "not-a-file": "/etc", "no-rights": "/etc/passwd", "not-found": "nowhere-in-path",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := n.run(t, onePod(name, "command: ["+command+"]", "restartPolicy: Never"))
+			s := p.failed(t)
+			end := container(s, "app").State.Terminated
+			if end == nil || end.Reason != "ContainerCannotRun" || !strings.Contains(end.Message, command) || end.ExitCode != 128 {
+				t.Errorf("ended with %+v", end)
+			}
+			p.stop(t)
+		})
+	}
+}
+
+func TestConfigThatIsMissingIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	n := sharedNode(t)
+	const name = "missing-config"
+	p := n.run(t, onePod(name, `
+args: [serve]
+env:
+- {name: A, valueFrom: {configMapKeyRef: {name: missing-config, key: a}}}
+- {name: B, valueFrom: {configMapKeyRef: {name: missing-config, key: b, optional: true}}}
+- {name: C, valueFrom: {secretKeyRef: {name: missing-config, key: c}}}
+envFrom:
+- {configMapRef: {name: missing-altogether, optional: true}}`))
+	if message := p.reason(t, "app", "CreateContainerConfigError"); !strings.Contains(message, name) {
+		t.Errorf("the message does not name the ConfigMap: %q", message)
+	}
+	n.apply(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: missing-config}\ndata: {x: other}\n")
+	p.until(t, "told of the missing key", func(s *corev1.PodStatus) bool {
+		w := container(s, "app").State.Waiting
+		return w != nil && w.Reason == "CreateContainerConfigError" && strings.Contains(w.Message, "key \"a\" not found")
+	})
+	n.apply(t, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: missing-config}\ndata: {a: one}\n")
+	p.until(t, "told of the missing secret", func(s *corev1.PodStatus) bool {
+		w := container(s, "app").State.Waiting
+		return w != nil && strings.Contains(w.Message, "secret \"missing-config\" not found")
+	})
+	n.apply(t, "apiVersion: v1\nkind: Secret\nmetadata: {name: missing-config}\nstringData: {c: three}\n")
+	p.ready(t)
+	p.answers(t, "/env?name=A", "one")
+	p.answers(t, "/env?name=C", "three")
+	if code, _ := p.get(t, "/env?name=B"); code != http.StatusNotFound {
+		t.Error("an optional key that is missing gives a variable")
+	}
+	p.stop(t)
+}
+
+func TestVolumeOfASecretThatIsMissingIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	n := sharedNode(t)
+	p := n.run(t, onePod("missing-secret", "args: [serve]\nvolumeMounts: [{name: s, mountPath: /s}]",
+		"volumes: [{name: s, secret: {secretName: missing-secret}}]"))
+	if message := p.event(t, "FailedMount"); !strings.Contains(message, "missing-secret") {
+		t.Errorf("the event does not name the Secret: %q", message)
+	}
+	p.until(t, "waiting", func(s *corev1.PodStatus) bool {
+		c := container(s, "app")
+		return s.Phase == corev1.PodPending && c != nil && c.State.Waiting != nil && c.State.Waiting.Reason == "ContainerCreating"
+	})
+	n.apply(t, "apiVersion: v1\nkind: Secret\nmetadata: {name: missing-secret}\nstringData: {k: v}\n")
+	p.ready(t)
+	p.prints(t, "app", "v", "cat", "/s/k")
+	p.stop(t)
+}
+
+func TestHostPortThatIsTaken(t *testing.T) {
+	t.Parallel()
+	n := sharedNode(t)
+	taken, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := taken.Addr().(*net.TCPAddr).Port
+	manifest := func(name string) string {
+		return onePod(name, fmt.Sprintf("args: [serve]\nports: [{containerPort: 8080, hostPort: %d}]", port))
+	}
+	first := n.run(t, manifest("port-first"))
+	if message := first.event(t, "FailedCreatePodSandBox"); !strings.Contains(message, fmt.Sprint(port)) {
+		t.Errorf("the event does not name the port: %q", message)
+	}
+	taken.Close()
+	first.ready(t)
+
+	second := n.run(t, manifest("port-second"))
+	if message := second.event(t, "FailedCreatePodSandBox"); !strings.Contains(message, fmt.Sprint(port)) {
+		t.Errorf("the event does not name the port: %q", message)
+	}
+	answers(t, fmt.Sprintf("http://127.0.0.1:%d/hostname", port), "port-first")
+	first.stop(t)
+	second.ready(t)
+	answers(t, fmt.Sprintf("http://127.0.0.1:%d/hostname", port), "port-second")
+	second.stop(t)
+}
+
+func TestHostPathOfAnotherTypeIsSaid(t *testing.T) {
+	t.Parallel()
+	n := sharedNode(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p := n.run(t, onePod("host-path", "args: [serve]\nvolumeMounts: [{name: h, mountPath: /h}]",
+		"volumes: [{name: h, hostPath: {path: "+file+", type: Directory}}]"))
+	if message := p.event(t, "FailedMount"); !strings.Contains(message, file) || !strings.Contains(message, "directory") {
+		t.Errorf("the event does not say what is wrong: %q", message)
+	}
+	p.stop(t)
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestContainerThatUsesTooMuchMemoryIsKilled(t *testing.T) {
+	t.Parallel()
+	p := sharedNode(t).run(t, onePod("oom", "args: [alloc, \"200\", --step, \"8\"]\nresources: {limits: {memory: 32Mi}}", "restartPolicy: Never"))
+	end := container(p.failed(t), "app").State.Terminated
+	if end.Reason != "OOMKilled" || end.ExitCode != 137 {
+		t.Errorf("ended with %+v", end)
+	}
+	p.stop(t)
+}
+
+func TestPodThatIgnoresSIGTERMIsKilledAfterItsGrace(t *testing.T) {
+	t.Parallel()
+	p := sharedNode(t).run(t, strings.Replace(onePod("deaf", "args: [ignore-term]"), "Seconds: 5", "Seconds: 1", 1))
+	p.says(t, "app", "ignor")
+	began := time.Now()
+	p.stop(t)
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("it was killed after %s, before its grace was over", took)
+	}
+	if end := container(p.status(), "app").State.Terminated; end == nil || end.ExitCode != 137 {
+		t.Errorf("ended with %+v", end)
+	}
+}
+
+func TestDeadlineEndsThePod(t *testing.T) {
+	t.Parallel()
+	p := sharedNode(t).run(t, onePod("deadline", "args: [sleep, inf]", "activeDeadlineSeconds: 1"))
+	s := p.failed(t)
+	if s.Reason != "DeadlineExceeded" {
+		t.Errorf("the reason is %q", s.Reason)
+	}
+	p.stop(t)
+}
+
+func TestLivenessProbeThatFailsRestartsTheContainer(t *testing.T) {
+	t.Parallel()
+	p := sharedNode(t).run(t, onePod("liveness", `
+args: [serve]
+livenessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1, failureThreshold: 2}`))
+	p.ready(t)
+	p.post(t, "/healthz?live=false")
+	s := p.restarts(t, "app", 1)
+	if last := container(s, "app").LastTerminationState.Terminated; last == nil || last.ExitCode != 0 {
+		t.Errorf("it was not stopped gracefully: %+v", last)
+	}
+	if message := p.event(t, "Unhealthy"); !strings.Contains(message, "Liveness probe failed") {
+		t.Errorf("the event says %q", message)
+	}
+	p.event(t, "Killing")
+	p.stop(t)
+}
+
+// A changed manifest is another pod: the old one ends before the new one begins.
+func TestTwoPodsOfOneNameFollowEachOther(t *testing.T) {
+	t.Parallel()
+	n := sharedNode(t)
+	old := n.run(t, onePod("same-name", "args: [serve, --term-delay, 300ms]"))
+	old.ready(t)
+	young := n.run(t, onePod("same-name", "args: [serve]\nenv: [{name: A, value: new}]"))
+	if young.UID == old.UID {
+		t.Fatal("both have one uid")
+	}
+	old.gone(t)
+	young.ready(t)
+	end := container(old.status(), "app").State.Terminated
+	start := container(young.status(), "app").State.Running
+	if end == nil || start.StartedAt.Time.Before(end.FinishedAt.Truncate(time.Second)) {
+		t.Errorf("the second began at %v, the first ended with %+v", start.StartedAt, end)
+	}
+	// The same manifest again is the same pod.
+	again := n.run(t, onePod("same-name", "args: [serve]\nenv: [{name: A, value: new}]"))
+	if again.UID != young.UID {
+		t.Error("the same manifest is another pod")
+	}
+	young.stop(t)
+}
+
+func TestForkBombIsHeldByThePidsLimit(t *testing.T) {
+	n := newNode(t, func(c *agent.Config) { c.PodPids = 40 })
+	p := n.run(t, onePod("bomb", "args: [forkbomb, --max, \"8\"]", "restartPolicy: Never"))
+	calm := n.run(t, onePod("calm", "args: [serve]"))
+	p.says(t, "app", "resource temporarily unavailable")
+	calm.ready(t)
+	calm.answers(t, "/healthz", "ok")
+	p.stop(t)
+	calm.stop(t)
+}
+
+func TestManyContainersThatExitAtOnce(t *testing.T) {
+	n := newNode(t)
+	const pods, each = 10, 20
+	var text strings.Builder
+	for i := range pods {
+		fmt.Fprintf(&text, "---\napiVersion: v1\nkind: Pod\nmetadata: {name: crowd-%d}\nspec:\n  restartPolicy: Never\n  containers:\n", i)
+		for j := range each {
+			fmt.Fprintf(&text, "  - {name: c%d, image: %s, args: [exit, \"%d\"]}\n", j, demoImage, j)
+		}
+	}
+	crowd := n.apply(t, text.String())
+	for _, p := range crowd {
+		s := p.failed(t)
+		for j := range each {
+			end := container(s, fmt.Sprintf("c%d", j)).State.Terminated
+			if end == nil || end.ExitCode != int32(j) {
+				t.Errorf("%s c%d ended with %+v", p.Name, j, end)
+			}
+		}
+	}
+	for _, p := range crowd {
+		p.remove(t)
+	}
+	for _, p := range crowd {
+		p.gone(t)
+	}
+}
