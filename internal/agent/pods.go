@@ -48,6 +48,7 @@ func (a *Agent) Apply(ctx context.Context, o Objects) ([]Ref, error) {
 			a.log.Warn("cannot bring the volumes of a pod up to date", "uid", d.Pod.UID, "err", err)
 		}
 	}
+	a.keep()
 	return refs, errors.Join(errs...)
 }
 
@@ -93,6 +94,7 @@ func (a *Agent) Delete(namespace, name string, grace *int64) (Ref, error) {
 		return Ref{}, fmt.Errorf("%w: %s/%s", ErrNoPod, namespace, name)
 	}
 	a.pods.Delete(uid, grace)
+	a.keep()
 	return Ref{Namespace: namespace, Name: name, UID: uid}, nil
 }
 
@@ -110,11 +112,29 @@ func (a *Agent) Stop(namespace, name string, grace *int64) (Ref, error) {
 		stop.Grace = &d
 	}
 	a.pods.Stop(uid, stop)
+	a.keep()
 	return Ref{Namespace: namespace, Name: name, UID: uid}, nil
 }
 
 // DeleteUID asks for the end of the pod with that uid.
-func (a *Agent) DeleteUID(uid types.UID, grace *int64) bool { return a.pods.Delete(uid, grace) }
+func (a *Agent) DeleteUID(uid types.UID, grace *int64) bool {
+	known := a.pods.Delete(uid, grace)
+	a.keep()
+	return known
+}
+
+// keepWait bounds how long who asks for something waits for the disk.
+const keepWait = 5 * time.Second
+
+// keep returns when what was asked for is on disk: an agent that is killed after
+// its answer has not forgotten. The work has begun meanwhile.
+func (a *Agent) keep() {
+	ctx, cancel := context.WithTimeout(context.Background(), keepWait)
+	defer cancel()
+	if err := a.db.Sync(ctx); err != nil {
+		a.log.Warn("what was asked for is not on disk yet", "err", err)
+	}
+}
 
 // Known says whether the agent knows a pod, be it ending.
 func (a *Agent) Known(uid types.UID) bool {
