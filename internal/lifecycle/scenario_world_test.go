@@ -124,6 +124,7 @@ func (w *scenarioWorld) do(line string) error {
 			return nil
 		case "ownnetwork":
 			w.in.Observed.Sandboxes[last].HostNetwork = false
+			w.in.Observed.Sandboxes[last].IPs = []string{"198.51.100.7"}
 			return nil
 		}
 		w.in.Observed.Sandboxes, w.in.Observed.Containers = nil, nil

@@ -25,6 +25,9 @@ var walkPods = []string{
 // times more.
 func TestWalksKeepAllProperties(t *testing.T) {
 	walks := uint64(60)
+	if underRace {
+		walks = 10
+	}
 	if n, err := strconv.ParseUint(os.Getenv("BERTH_SOAK"), 10, 64); err == nil {
 		walks += n
 	}

@@ -16,6 +16,9 @@ import (
 // docs/model.md draws the states of pods and containers that runs come through,
 // and the ways between them; -update draws them anew.
 func TestModelDrawsTheStates(t *testing.T) {
+	if underRace {
+		t.Skip("needs many runs: goes without the race detector")
+	}
 	pods, containers := ways{}, ways{}
 	for seed := range uint64(400) {
 		pod := "start"

@@ -40,7 +40,7 @@ func holdOn(t *testing.T, first, count uint64) {
 func TestPropertiesHoldOnAllSeeds(t *testing.T) {
 	seeds := uint64(1000)
 	if underRace {
-		seeds = 100
+		seeds = 60
 	}
 	holdOn(t, 0, seeds)
 }
@@ -62,7 +62,11 @@ func TestSoak(t *testing.T) {
 
 // A run is the same each time, and reading its faults back makes it again.
 func TestRunsRepeatBitForBit(t *testing.T) {
-	for seed := range uint64(30) {
+	seeds := uint64(30)
+	if underRace {
+		seeds = 5
+	}
+	for seed := range seeds {
 		first := Run(Config{Seed: seed, Story: true})
 		faults, err := fault.ParseAll(fault.Format(first.Faults))
 		if err != nil {
