@@ -22,8 +22,13 @@ func violations(in Input) []string {
 	if again := Decide(in); !reflect.DeepEqual(again, d) {
 		fail("equal input, another decision")
 	}
-	if other := Decide(turned(in)); !reflect.DeepEqual(other, d) {
+	other := turned(in)
+	before2 := toJSON(other)
+	if got := Decide(other); !reflect.DeepEqual(got, d) {
 		fail("the order of what is observed or under way counts")
+	}
+	if toJSON(other) != before2 {
+		fail("Decide puts its input in order")
 	}
 	for _, by := range []time.Duration{time.Hour, -72 * time.Hour} {
 		var moved Input

@@ -106,6 +106,12 @@ func roundTrip(h History) (History, error) {
 
 // look is one turn of a worker's loop.
 func (w *scenarioWorld) look() {
+	if !w.unchecked {
+		if w.keptText != "" && toJSON(w.kept) != w.keptText {
+			w.violations = append(w.violations, "Apply changes the history it was given")
+		}
+		w.kept, w.keptText = w.in.History, toJSON(w.in.History)
+	}
 	w.in.Observed.At = w.in.Now
 	w.in.History = w.in.History.Apply(Looked{Observed: w.in.Observed, UnderWay: w.in.UnderWay})
 	for range 10 {

@@ -20,6 +20,10 @@ type scenarioWorld struct {
 	did      []string // what was begun or cancelled since the last print
 	ids      int
 
+	// kept is the history as of the last look, and as JSON: nobody changes it.
+	kept     History
+	keptText string
+
 	unchecked  bool // decisions are not held against their properties
 	violations []string
 }

@@ -21,7 +21,11 @@ type checker struct {
 	count     int
 	quarter   time.Duration // the quarter of an hour, and how many actions began in it
 	inQuarter int
-	fresh     int // decisions that differed from the one before
+	// ends says that the pod's end was begun, endsBy when its grace period is over,
+	// in time since the beginning of the run.
+	ends   bool
+	endsBy time.Duration
+	fresh  int // decisions that differed from the one before
 }
 
 func newChecker(a *agent) *checker {
@@ -59,8 +63,8 @@ func (c *checker) actionBegan(act lifecycle.Action) {
 	}
 	if t := c.a.history.Termination; t != nil {
 		if act.Kind == lifecycle.StopContainer {
-			if most := later(t.Deadline, c.a.now).Add(overtime); act.Until.After(most) {
-				c.fail("%s may last until %s, the pod's grace period only until %s", act.Key(), act.Until, t.Deadline)
+			if lasts := act.Until.Sub(c.a.now); lasts > max(c.graceLeft(t), 0)+overtime {
+				c.fail("%s may last %s, the pod's grace period only %s", act.Key(), lasts, c.graceLeft(t))
 			}
 		}
 		switch act.Kind {
@@ -98,11 +102,14 @@ const mostInQuarter = 1000
 // hook that used it all up leaves this to the stop signal (kubernetes#115817).
 const overtime = 2 * time.Second
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
+// graceLeft is what is left of a pod's grace period by the time that has really
+// passed since its end was begun.
+func (c *checker) graceLeft(t *lifecycle.Termination) time.Duration {
+	by := c.a.elapsed() + t.Grace
+	if !c.ends || by < c.endsBy {
+		c.ends, c.endsBy = true, by
 	}
-	return b
+	return c.endsBy - c.a.elapsed()
 }
 
 // started: one live container of a name, the order of init containers, and the
@@ -203,6 +210,7 @@ func (c *checker) probing(p lifecycle.Probe) {
 
 // forget: a new agent may report what an old one had not written down.
 func (c *checker) forget() {
+	c.ends = false // the next agent may begin the end anew
 	if h := c.a.history.Status; h != nil {
 		c.status = h.DeepCopy()
 	} else {

@@ -16,6 +16,9 @@ import (
 // then left out.
 func (c *checker) decided(in lifecycle.Input, d lifecycle.Decision, h lifecycle.History, fresh bool) {
 	c.reported(&d.Status)
+	if h.Termination != nil {
+		c.graceLeft(h.Termination)
+	}
 	if d.Finished && (len(c.a.sandboxes)+len(c.a.containers) > 0 || c.a.leftovers || len(c.a.working) > 0) {
 		c.fail("finished, but something is left: %d sandboxes, %d containers, leftovers %v, under way %v",
 			len(c.a.sandboxes), len(c.a.containers), c.a.leftovers, c.a.underWay())
@@ -30,13 +33,14 @@ func (c *checker) decided(in lifecycle.Input, d lifecycle.Decision, h lifecycle.
 	settled.History = h
 	c.fresh++
 	var before []byte
+	other := turned(settled)
 	if c.fresh%16 == 0 {
-		before = encode(settled)
+		before = encode(other)
 	}
-	if got := lifecycle.Decide(turned(settled)); !reflect.DeepEqual(got, d) {
+	if got := lifecycle.Decide(other); !reflect.DeepEqual(got, d) {
 		c.fail("the same input in another order gives another decision:\n%+v\n%+v", got, d)
 	}
-	if before != nil && !slices.Equal(before, encode(settled)) {
+	if before != nil && !slices.Equal(before, encode(other)) {
 		c.fail("Decide changes its input")
 	}
 	c.lookAgain(settled, d)

@@ -116,7 +116,12 @@ func decorate(rng *rand.Rand, c *corev1.Container) {
 // randomFaults are what goes wrong in a run of length d.
 func randomFaults(rng *rand.Rand, pod *corev1.Pod, d time.Duration) []fault.Fault {
 	var faults []fault.Fault
-	at := func() time.Duration { return time.Duration(rng.Int64N(int64(d))).Round(time.Millisecond) }
+	at := func() time.Duration {
+		if rng.IntN(3) == 0 {
+			return d + time.Duration(rng.Int64N(int64(40*time.Second))).Round(time.Millisecond) // while the pod ends
+		}
+		return time.Duration(rng.Int64N(int64(d))).Round(time.Millisecond)
+	}
 	kinds := []lifecycle.ActionKind{lifecycle.PrepareVolumes, lifecycle.CreateSandbox, lifecycle.PullImage,
 		lifecycle.StartContainer, lifecycle.StopContainer, lifecycle.RemoveContainer, lifecycle.StopSandbox,
 		lifecycle.RemoveSandbox, lifecycle.RemovePod}
