@@ -71,7 +71,7 @@ func (a *app) cleanup(ctx context.Context, force, yes bool) error {
 		}
 	}
 	if askErr == nil {
-		if err := client.Leave(ctx); err != nil {
+		if err := client.Leave(ctx); err != nil && !errors.Is(err, nodeapi.ErrCut) {
 			return fmt.Errorf("cannot ask the agent (process %d) to leave: %w", running.PID, err)
 		}
 	}

@@ -1,6 +1,9 @@
 package nodeapi
 
-import "net/http"
+import (
+	"errors"
+	"net/http"
+)
 
 // Version says which agent answers.
 type Version struct {
@@ -14,6 +17,8 @@ func (s *Server) version(w http.ResponseWriter, _ *http.Request) error { return 
 // leave asks the agent's process to end. Its pods run on.
 func (s *Server) leave(w http.ResponseWriter, _ *http.Request) error {
 	err := answer(w, struct{}{})
+	// The answer must be out before the agent hangs up.
+	err = errors.Join(err, http.NewResponseController(w).Flush())
 	s.cfg.Leave()
 	return err
 }
