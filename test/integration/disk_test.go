@@ -63,3 +63,24 @@ func fill(t *testing.T, path string) {
 		}
 	}
 }
+
+func mountTmpfs(t *testing.T, dir string) {
+	t.Helper()
+	if err := unix.Mount("late", dir, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
+	})
+}
+
+// shareMount lets later mounts below dir propagate, as those of a machine whose
+// init is systemd do.
+func shareMount(t *testing.T, dir string) {
+	t.Helper()
+	if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
+		t.Fatal(err)
+	}
+}
