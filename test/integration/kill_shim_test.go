@@ -128,3 +128,29 @@ func TestShimAndAgentKilledTogether(t *testing.T) {
 	}
 	p.stop(t)
 }
+
+// The shim is killed while pods start and while they end. They get there all the
+// same, and nothing stays.
+func TestShimKilledWhilePodsStartAndEnd(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	n := newNode(t)
+	killSoon := func(within int) {
+		time.Sleep(time.Duration(random.IntN(within)) * time.Millisecond) // the random moment
+		if pid, ok := n.findShim(t); ok {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for i := range 12 {
+		p := n.run(t, onePod(fmt.Sprint("shaken-", i), "args: [serve]\nreadinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 1}", "restartPolicy: Always"))
+		killSoon(120)
+		p.ready(t)
+		p.answers(t, "/healthz", "ok")
+		p.remove(t)
+		killSoon(60)
+		p.gone(t)
+	}
+}

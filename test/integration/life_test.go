@@ -95,8 +95,7 @@ func TestPostStartHookThatFailsKillsTheContainer(t *testing.T) {
 	p := sharedNode(t).run(t, onePod("bad-hook", `
 args: [sleep, inf]
 lifecycle: {postStart: {exec: {command: [/berth-demo, exit, "3"]}}}`, "restartPolicy: Never"))
-	s := p.failed(t)
-	if end := container(s, "app").State.Terminated; end == nil {
+	if end := container(p.ended(t), "app").State.Terminated; end == nil {
 		t.Errorf("it did not end: %s", p.story())
 	}
 	p.event(t, "FailedPostStartHook")

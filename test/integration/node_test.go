@@ -205,6 +205,20 @@ func (n *node) shim(t testing.TB) *shim.Client {
 // shimPID is the process of the node's shim.
 func (n *node) shimPID(t testing.TB) int {
 	t.Helper()
+	var pid int
+	eventually(t, func() error { // one that was killed is being replaced
+		found, ok := n.findShim(t)
+		if !ok {
+			return errors.New("there is no shim")
+		}
+		pid = found
+		return nil
+	})
+	return pid
+}
+
+func (n *node) findShim(t testing.TB) (pid int, ok bool) {
+	t.Helper()
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		t.Fatal(err)
@@ -212,14 +226,12 @@ func (n *node) shimPID(t testing.TB) int {
 	for _, e := range entries {
 		cmd, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
 		if err == nil && strings.Contains(string(cmd), "berth-shim\x00serve\x00--run\x00"+n.cfg.Run+"/shim\x00") {
-			var pid int
 			if _, err := fmt.Sscan(e.Name(), &pid); err == nil {
-				return pid
+				return pid, true
 			}
 		}
 	}
-	t.Fatal("there is no shim")
-	return 0
+	return 0, false
 }
 
 // inProcess is an agent in this process.

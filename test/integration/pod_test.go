@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -86,10 +87,12 @@ func indent(by int, text string) string {
 	return strings.Join(lines, "\n")
 }
 
+var demoWord = regexp.MustCompile(`image: demo([,}\n])`)
+
 // decode reads the manifests of a test.
 func decode(t testing.TB, text string) agent.Objects {
 	t.Helper()
-	text = strings.ReplaceAll(text, "image: demo\n", "image: "+demoImage+"\n")
+	text = demoWord.ReplaceAllString(text, "image: "+demoImage+"$1")
 	set, problems := manifest.Decode("test.yaml", []byte(text))
 	if err := problems.Err(); err != nil {
 		t.Fatalf("%v\n%s", err, text)
