@@ -85,6 +85,9 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	a.closers.add(lock.Close)
+	if !cfg.CIDR.IsValid() && cfg.Root != DefaultRoot {
+		a.cfg.CIDR = rootCIDR(cfg.Root, cfg.Bridge)
+	}
 	if a.host, err = inspectHost(cfg.Bridge); err != nil {
 		return nil, err
 	}
