@@ -41,9 +41,6 @@ func (v *view) runRules() {
 	if v.restartAllRule() {
 		return
 	}
-	if !v.someoneMayStart() && v.noneAlive() {
-		return // endRules wait for the last exit to be seen
-	}
 	ready := v.sandboxRules()
 	if !ready {
 		return
