@@ -66,7 +66,7 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	root.SetIn(in)
 	root.SetOut(out)
 	root.SetErr(errOut)
-	err := root.Execute()
+	cmd, err := root.ExecuteC()
 	if err == nil {
 		return 0
 	}
@@ -79,7 +79,7 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 		return exit.code
 	case !a.running:
 		a.complain(err)
-		fmt.Fprintln(errOut, "Try berth --help.")
+		fmt.Fprintf(errOut, "Try %s --help.\n", cmd.CommandPath())
 		return exitUsage
 	}
 	a.complain(err)
@@ -140,7 +140,7 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 	f.StringVar(&a.logLevel, "log-level", "", "what the agent says of itself: debug, info, warn, error (default warn; info in the background)")
 	f.StringVar(&a.logFormat, "log-format", "text", "how it says it: text or json")
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	root.SetHelpCommand(&cobra.Command{Hidden: true, GroupID: "node"})
 	root.AddGroup(
 		&cobra.Group{ID: "pods", Title: "Pods:"},
 		&cobra.Group{ID: "node", Title: "This machine:"},
@@ -155,10 +155,19 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 		for _, make := range group.commands {
 			c := make(a)
 			c.GroupID = group.id
+			withoutFlags(c)
 			root.AddCommand(c)
 		}
 	}
 	return root
+}
+
+// withoutFlags leaves "[flags]" out of the usage of a command and those below it.
+func withoutFlags(c *cobra.Command) {
+	c.DisableFlagsInUseLine = true
+	for _, sub := range c.Commands() {
+		withoutFlags(sub)
+	}
 }
 
 // withoutRoot marks commands that anybody may use.

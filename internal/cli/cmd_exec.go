@@ -34,7 +34,7 @@ a shell wants both.`,
 		Example: `  berth exec web -- cat /etc/hosts
   berth exec -it web -- sh
   tar c . | berth exec -i web -c app -- tar x -C /data`,
-		Args:              cobra.MinimumNArgs(2),
+		Args:              podAndCommand,
 		ValidArgsFunction: a.completePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if n := cmd.ArgsLenAtDash(); n > 1 {

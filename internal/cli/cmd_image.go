@@ -103,7 +103,7 @@ func imagePull(a *app) *cobra.Command {
 		Use:     "pull IMAGE...",
 		Short:   "Fetch images from their registries",
 		Example: `  berth image pull docker.io/library/nginx:1.29`,
-		Args:    cobra.MinimumNArgs(1),
+		Args:    atLeastOne("image"),
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			return a.withAgent(cmd.Context(), func(s *session) error {
 				for _, ref := range refs {
@@ -160,7 +160,7 @@ func imageImport(a *app) *cobra.Command {
 		Short: "Read images from OCI layouts and from OCI or docker archives",
 		Example: `  docker save app:1 -o app.tar && berth image import app.tar
   berth image import ./oci-layout`,
-		Args: cobra.MinimumNArgs(1),
+		Args: atLeastOne("file"),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			return a.withAgent(cmd.Context(), func(s *session) error {
 				for _, file := range files {
@@ -186,7 +186,7 @@ func imageRemove(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm IMAGE...",
 		Short: "Remove images, by name or id; containers that run on them go on",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  atLeastOne("image"),
 		RunE: func(cmd *cobra.Command, refs []string) error {
 			return a.withAgent(cmd.Context(), func(s *session) error {
 				var errs []error

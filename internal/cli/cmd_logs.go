@@ -40,7 +40,7 @@ ended.`,
   berth logs web -c proxy --since 10m --timestamps
   berth logs web --previous              # of the start before the last
   berth logs web --all-containers`,
-		Args:              cobra.ExactArgs(1),
+		Args:              exactlyOne("pod"),
 		ValidArgsFunction: a.completePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.previous && o.follow {

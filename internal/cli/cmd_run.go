@@ -39,7 +39,7 @@ Ctrl-C or SIGTERM.`,
   berth run --detach pods/               # all files of a folder
   berth run -o json job.yaml | jq -c .   # for programs
   generate-pod | berth run -`,
-		Args: cobra.MinimumNArgs(1),
+		Args: atLeastOne("file"),
 		RunE: func(cmd *cobra.Command, files []string) error {
 			if err := o.complete(cmd); err != nil {
 				return err

@@ -18,7 +18,7 @@ files are shown, as FILE:LINE: FIELD: what is wrong (what to do).
 Exit code 0: they would run. 2: they would not.`,
 		Example: `  berth validate pod.yaml
   kustomize build . | berth validate -`,
-		Args:        cobra.MinimumNArgs(1),
+		Args:        atLeastOne("file"),
 		Annotations: map[string]string{withoutRoot: "true"},
 		RunE: func(_ *cobra.Command, files []string) error {
 			set, problems := manifest.Load(files, manifest.Options{Stdin: a.in})

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// call runs a command in this process; only for those that need no agent.
+func call(args ...string) (out string, code int) {
+	var b bytes.Buffer
+	code = Main(args, strings.NewReader(""), &b, &b)
+	return b.String(), code
+}
+
+func TestWrongCommandLines(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: others are told that first")
+	}
+	for line, want := range map[string]string{
+		"nope":                           `there is no command "nope"`,
+		"run":                            "say which file: berth run FILE...",
+		"exec web":                       "say which pod, and what to run in it: berth exec POD",
+		"logs a b":                       "one pod at a time, not a b",
+		"image frob":                     "there is no command image frob",
+		"run --frob x":                   "unknown flag: --frob",
+		"run --until never x":            `--until is "never", want ready or done`,
+		"run --timeout 0 x":              "--timeout is 0",
+		"run -d --timeout 5s x":          "--timeout has nothing to wait for",
+		"run -o xml x":                   `-o is "xml", want auto, live, plain or json`,
+		"run -o live x":                  "-o live needs a terminal",
+		"ps -o xml":                      `-o is "xml"`,
+		"stop":                           "say which pods, or --all",
+		"rm --all web":                   "--all means all pods",
+		"stop --grace=-1s web":           "--grace is -1s",
+		"logs web -f --previous":         "there is nothing to follow",
+		"--log-level loud version":       `--log-level is "loud"`,
+		"--network-cidr 1.2.3.4 version": "want a range such as",
+		"completion tcsh":                "invalid argument",
+	} {
+		out, code := call(strings.Fields(line)...)
+		if code != exitUsage || !strings.Contains(out, want) || !strings.HasPrefix(out, "berth: ") {
+			t.Errorf("berth %s ends with %d: %s", line, code, out)
+		}
+	}
+}
+
+func TestEachCommandExplainsItself(t *testing.T) {
+	var each func(c *cobra.Command)
+	each = func(c *cobra.Command) {
+		for _, sub := range c.Commands() {
+			each(sub)
+		}
+		if c.Hidden || !c.HasParent() {
+			return
+		}
+		if c.Short == "" || strings.HasSuffix(c.Short, ".") {
+			t.Errorf("%s: Short is %q", c.CommandPath(), c.Short)
+		}
+		args := append(strings.Fields(c.CommandPath())[1:], "--help")
+		out, code := call(args...)
+		if code != 0 || !strings.Contains(out, "Usage:") {
+			t.Errorf("%s: %d, %s", strings.Join(args, " "), code, out)
+		}
+	}
+	each(newRoot(&app{}))
+	if out, _ := call("--help"); strings.Contains(out, "Additional Commands") {
+		t.Errorf("commands without a group:\n%s", out)
+	}
+}
+
+func TestValidateNamesEachProblem(t *testing.T) {
+	path := t.TempDir() + "/bad.yaml"
+	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - {name: a, image: a, prots: []}\n  restartPolicy: Sometimes\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, code := call("validate", path)
+	if code != exitUsage || !strings.Contains(out, path+":6:") || !strings.Contains(out, path+":7:") {
+		t.Errorf("it ends with %d:\n%s", code, out)
+	}
+}
