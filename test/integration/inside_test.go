@@ -1,9 +1,11 @@
 package integration
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -162,6 +164,11 @@ func TestMountsReachTheContainerOnlyIfAskedTo(t *testing.T) {
 	host := t.TempDir()
 	mountTmpfs(t, host)
 	shareMount(t, host)
+	early := filepath.Join(host, "early")
+	if err := os.Mkdir(early, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mountTmpfs(t, early)
 	p := n.run(t, onePod("propagation", `
 args: [serve]
 volumeMounts:
@@ -183,8 +190,40 @@ volumeMounts:
 	if code, _ := p.exec(t, "app", "test", "-e", "/slave/late/file"); code != 0 {
 		t.Error("a later mount is not seen with HostToContainer")
 	}
-	if code, out := p.exec(t, "app", "write", "/locked/x", "text"); code == 0 || !strings.Contains(out, "read-only") {
-		t.Errorf("a read-only mount is written to: %q", out)
+	for _, file := range []string{"/locked/x", "/locked/early/x"} {
+		if code, out := p.exec(t, "app", "write", file, "text"); code == 0 || !strings.Contains(out, "read-only") {
+			t.Errorf("%s is on a read-only mount and is written to: %q", file, out)
+		}
+	}
+	if code, out := p.exec(t, "app", "write", "/none/early/x", "text"); code != 0 {
+		t.Errorf("a mount that may be written to is not: %q", out)
+	}
+	p.stop(t)
+}
+
+// A pod with users of its own owns its volumes, and nothing of the machine.
+func TestUserNamespaceOwnsItsVolumesOnly(t *testing.T) {
+	t.Parallel()
+	n := sharedNode(t)
+	p := n.run(t, onePod("user-volumes", `
+args: [serve]
+volumeMounts: [{name: e, mountPath: /e}, {name: m, mountPath: /m}]`, `
+hostUsers: false
+volumes: [{name: e, emptyDir: {}}, {name: m, emptyDir: {medium: Memory}}]`))
+	for _, dir := range []string{"/e", "/m", "/"} {
+		if code, out := p.exec(t, "app", "write", filepath.Join(dir, "mine"), "text"); code != 0 {
+			t.Errorf("root in the pod cannot write to %s: %s", dir, out)
+		}
+	}
+	p.prints(t, "app", "text", "cat", "/e/mine")
+	if code, _ := p.exec(t, "app", "write", "/proc/sys/kernel/hostname", "text"); code == 0 {
+		t.Error("root in the pod can set what is the machine's")
+	}
+	// Seen from the machine, its processes are those of a user who is nobody.
+	pid := containerPID(t, p, "app")
+	var st syscall.Stat_t
+	if err := syscall.Stat(fmt.Sprintf("/proc/%d", pid), &st); err != nil || st.Uid < 1<<16 {
+		t.Errorf("the process runs as user %d of the machine, %v", st.Uid, err)
 	}
 	p.stop(t)
 }
