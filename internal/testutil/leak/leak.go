@@ -144,6 +144,9 @@ func mounts(Scope) ([]string, error) {
 
 func links(Scope) ([]string, error) {
 	all, err := netlink.LinkList()
+	for errors.Is(err, netlink.ErrDumpInterrupted) { // links came or went meanwhile
+		all, err = netlink.LinkList()
+	}
 	if err != nil {
 		return nil, err
 	}
