@@ -42,6 +42,7 @@ type Agent struct {
 	log  *slog.Logger
 	host host
 
+	lock    *os.File
 	closers closers
 	db      *db.DB
 	images  *imagestore.Store
@@ -75,16 +76,19 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 			err = errors.Join(err, a.closers.close())
 		}
 	}()
-	for _, dir := range []string{cfg.Root, cfg.Run} {
-		if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // containers' users pass through it
-			return nil, fmt.Errorf("cannot make a folder of berth's: %w", err)
-		}
+	if err := makeFolder(cfg.Root); err != nil {
+		return nil, err
 	}
 	lock, err := lockRoot(ctx, cfg.lock())
 	if err != nil {
 		return nil, err
 	}
+	a.lock = lock
 	a.closers.add(lock.Close)
+	// Not before: an agent that cleans up has removed it for good.
+	if err := makeFolder(cfg.Run); err != nil {
+		return nil, err
+	}
 	if !cfg.CIDR.IsValid() && cfg.Root != DefaultRoot {
 		a.cfg.CIDR = rootCIDR(cfg.Root, cfg.Bridge)
 	}
@@ -98,6 +102,13 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	return a, a.openHeart()
+}
+
+func makeFolder(dir string) error {
+	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // containers' users pass through it
+		return fmt.Errorf("cannot make a folder of berth's: %w", err)
+	}
+	return nil
 }
 
 // openState opens what is on disk.

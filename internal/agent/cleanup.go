@@ -16,6 +16,12 @@ import (
 // and the run folder, images and logs included. Call it instead of Run and
 // Close. What could not be removed is in the error.
 func (a *Agent) Cleanup(ctx context.Context) error {
+	// Until the folders are gone, or another agent would settle in them.
+	release, err := keepLock(a.lock)
+	if err != nil {
+		return err
+	}
+	defer release()
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	go func() { ended <- a.cri.Run(running) }()
@@ -31,18 +37,35 @@ func (a *Agent) Cleanup(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("cannot clean up all, so the files stay: %w", err)
 	}
-	return errors.Join(removeFolder(a.cfg.Run), removeFolder(a.cfg.Root))
+	return errors.Join(removeFolder(a.cfg.Run, ""), removeFolder(a.cfg.Root, a.cfg.lock()))
 }
 
-// removeFolder removes a folder of berth's. It refuses when something is still
-// mounted below, which must not be deleted through the mount.
-func removeFolder(dir string) error {
+// removeFolder removes a folder of berth's, the file named last, if any, after
+// all others: while it is there, no agent settles in the folder. It refuses when
+// something is still mounted below, which must not be deleted through the mount.
+func removeFolder(dir, last string) error {
 	mounts, err := mountsBelow(dir)
 	if err != nil {
 		return err
 	}
 	if len(mounts) > 0 {
 		return fmt.Errorf("cannot remove %s: %s is still mounted; unmount it and try again", dir, strings.Join(mounts, ", "))
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot look at a folder of berth's: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if path := filepath.Join(dir, e.Name()); path != last {
+			errs = append(errs, os.RemoveAll(path))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	return os.RemoveAll(dir)
 }

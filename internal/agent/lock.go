@@ -50,11 +50,32 @@ func lockRoot(ctx context.Context, path string) (*os.File, error) {
 		case <-time.After(dyingPoll):
 		}
 	}
+	if !isAt(f, path) {
+		f.Close()
+		return nil, fmt.Errorf("%w (it was just removed)", ErrInUse)
+	}
 	// Only for the message above; the lock itself is the kernel's.
 	if err := f.Truncate(0); err == nil {
 		_, _ = f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
 	}
 	return f, nil
+}
+
+// isAt says whether f is what path names, and not what it named before the root
+// was cleaned up.
+func isAt(f *os.File, path string) bool {
+	mine, err1 := f.Stat()
+	now, err2 := os.Stat(path)
+	return err1 == nil && err2 == nil && os.SameFile(mine, now)
+}
+
+// keepLock keeps the lock that f holds beyond the closing of f, until release.
+func keepLock(f *os.File) (release func(), err error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot keep the lock of the root: %w", err)
+	}
+	return func() { unix.Close(fd) }, nil
 }
 
 // readOwner is the process id in a lock file.

@@ -55,6 +55,7 @@ type app struct {
 	logLevel, logFormat string
 
 	running bool // the command line was understood
+	begun   bool // there was an agent already: without its root, there is nothing to go on with
 	log     *logging
 }
 

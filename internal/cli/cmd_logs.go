@@ -180,9 +180,10 @@ func (a *app) followLogs(ctx context.Context, s *session, pod *corev1.Pod, names
 			_, err := a.out.Write(line)
 			return err
 		})
-		if !errors.Is(err, nodeapi.ErrCut) || ctx.Err() != nil || !rootExists(a) {
+		if !errors.Is(err, nodeapi.ErrCut) || ctx.Err() != nil {
 			return err
 		}
+		a.begun = true
 		// What was not shown yet must not be cut off by where we began.
 		if len(seen.last) > 0 {
 			r.Tail = nil

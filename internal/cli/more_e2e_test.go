@@ -326,6 +326,25 @@ func TestCompletionKnowsPodsAndContainers(t *testing.T) {
 	n.must("stop", "web")
 }
 
+func TestForcedCleanupUnderARunThatGoesOn(t *testing.T) {
+	n := newNode(t)
+	first := n.start("run", n.file(pod("one", "Always", 2, "serve")))
+	first.await(`^one: ready`)
+	second := n.start("run", n.file(pod("two", "Always", 2, "serve")))
+	second.await(`^two: ready`)
+	n.must("cleanup", "--force")
+	if code := first.wait(); code != 1 {
+		t.Errorf("the run with the agent ends with %d", code)
+	}
+	first.await("asked to leave")
+	if code := second.wait(); code != 1 {
+		t.Errorf("the other run ends with %d", code)
+	}
+	for _, left := range n.leftovers() {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
 func TestCleanupLeavesOthersFoldersAlone(t *testing.T) {
 	n := newNode(t)
 	n.root = t.TempDir()

@@ -267,6 +267,7 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 			r.tellBlockers()
 			r.deleteAll(ctx, nil)
 		case <-left:
+			r.session.dismissed = true
 			return errors.New("the agent was asked to leave")
 		case <-ended:
 			return errors.Join(errors.New("the agent ended"), r.session.close(ctx))
@@ -327,15 +328,16 @@ func (r *run) drain(logsDone <-chan struct{}, seen *seenLines) {
 
 // takeOver finds the agent that follows one that went away, or becomes it.
 func (r *run) takeOver(ctx context.Context) (*streams, error) {
-	if !rootExists(r.app) {
-		return nil, errors.New("the pods were removed by berth cleanup")
-	}
+	r.app.begun = true
 	r.session.client.Close()
 	where := here
 	if r.opts.leave {
 		where = background
 	}
 	session, err := r.app.connect(ctx, where)
+	if errors.Is(err, errRemoved) {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the agent went away, and no other can be started: %w", err)
 	}

@@ -33,8 +33,12 @@ type session struct {
 	app    *app
 	client *nodeapi.Client
 	own    *local // the agent in this process; nil: it is another's
-	pid    int
+	// dismissed says that the agent was asked to leave: nobody is to take over.
+	dismissed bool
 }
+
+// errRemoved says that there is nothing left to go on with.
+var errRemoved = errors.New("the pods were removed by berth cleanup")
 
 // connect finds the agent of the root, or brings one up.
 func (a *app) connect(ctx context.Context, where place) (*session, error) {
@@ -45,8 +49,11 @@ func (a *app) connect(ctx context.Context, where place) (*session, error) {
 	client := nodeapi.NewClient(path)
 	deadline := time.Now().Add(patience)
 	for {
-		if v, err := ask(ctx, client); err == nil {
-			return &session{app: a, client: client, pid: v.PID}, nil
+		if _, err := ask(ctx, client); err == nil {
+			return &session{app: a, client: client}, nil
+		}
+		if a.begun && !rootExists(a) {
+			return nil, errRemoved
 		}
 		var own *local
 		if where == background {
@@ -107,7 +114,7 @@ func (s *session) close(ctx context.Context) error {
 	live := living(s.own.agent.Pods())
 	err := s.own.stop()
 	s.own = nil
-	if live > 0 && err == nil {
+	if live > 0 && err == nil && !s.dismissed {
 		err = spawn(ctx, s.app, s.client)
 		if errors.Is(err, agent.ErrInUse) {
 			err = nil // somebody else took over

@@ -250,6 +250,10 @@ func TestRequestsReachTheAgent(t *testing.T) {
 		"apply 2 pods, 0 configmaps, secret value", "stop default/web 5", "delete default/web own", "delete uid u 0",
 		"rmi example.com/team/app:1@sha256:00", "leave",
 	}
+	// The agent is asked to leave after the answer is out.
+	for deadline := time.Now().Add(10 * time.Second); len(f.asked()) < len(want) && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
 	if got := f.asked(); !slices.Equal(got, want) {
 		t.Errorf("asked %q, want %q", got, want)
 	}
