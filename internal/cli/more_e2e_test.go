@@ -143,6 +143,7 @@ func TestShellOnATerminal(t *testing.T) {
 func TestPortForwardAsKubectlDoesIt(t *testing.T) {
 	n := newNode(t)
 	n.must("run", "--until", "ready", n.file(pod("web", "Always", 1, "serve")))
+	n.eventually("serving", "logs", "web")
 	socket, err := agent.Config{Root: n.root}.Socket()
 	if err != nil {
 		t.Fatal(err)
