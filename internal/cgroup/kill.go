@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -19,7 +18,7 @@ import (
 // Pids lists the processes of a group and of those below it. A group that does
 // not exist has none.
 func (t *Tree) Pids(group string) ([]int, error) {
-	pids, err := cgroups.GetAllPids(t.layout.main(group))
+	pids, err := t.layout.pids(group)
 	if err = ignoreGone(err); err != nil {
 		return nil, fmt.Errorf("cannot list processes of cgroup %s: %w", group, err)
 	}

@@ -32,6 +32,8 @@ type layout interface {
 	oomKills(group string) (uint64, error)
 	// memory picks what the statistics call differently, in bytes.
 	memory(stats map[string]uint64) (inactiveFile, rss uint64)
+	// pids lists the processes of the group and of those below it.
+	pids(group string) ([]int, error)
 	// kill sends SIGKILL to all processes of the group and below, once.
 	kill(group string) error
 	// missing lists controllers that pods' limits need and the kernel does not
@@ -110,12 +112,27 @@ func (l legacy) memory(stats map[string]uint64) (inactiveFile, rss uint64) {
 func (l legacy) kill(group string) error {
 	state := filepath.Join(l.main(group), "freezer.state")
 	frozen := os.WriteFile(state, []byte("FROZEN"), 0)
-	pids, err := cgroups.GetAllPids(l.main(group))
+	pids, err := l.pids(group)
 	for _, pid := range pids {
 		err = errors.Join(err, killPid(pid))
 	}
 	thawed := os.WriteFile(state, []byte("THAWED"), 0)
 	return ignoreGone(errors.Join(frozen, err, thawed))
+}
+
+// pids looks at all hierarchies: a process that was made while its parent was
+// moved from one group to another is in some of them only.
+func (l legacy) pids(group string) ([]int, error) {
+	seen := map[int]bool{}
+	var errs []error
+	for _, dir := range l.dirs(group) {
+		pids, err := cgroups.GetAllPids(dir)
+		errs = append(errs, ignoreGone(err))
+		for _, pid := range pids {
+			seen[pid] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen)), errors.Join(errs...)
 }
 
 func (l legacy) missing(string) ([]string, error) {
@@ -172,6 +189,8 @@ func (u unified) kill(group string) error {
 	thawed := os.WriteFile(freeze, []byte("0"), 0)
 	return ignoreGone(errors.Join(frozen, err, thawed))
 }
+
+func (u unified) pids(group string) ([]int, error) { return cgroups.GetAllPids(u.main(group)) }
 
 func (u unified) missing(group string) ([]string, error) {
 	b, err := os.ReadFile(filepath.Join(u.main(group), "cgroup.controllers"))

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -357,5 +358,36 @@ func BenchmarkEnsureRemove(b *testing.B) {
 		if err := tree.Remove(b.Context(), p); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A process that is in one hierarchy of v1 only, as one made while its parent was
+// moved is, ends with the others.
+func TestKillFindsProcessesInAnyHierarchy(t *testing.T) {
+	tree := open(t)
+	if tree.Layout() == "v2" {
+		t.Skip("cgroup v2 has one hierarchy")
+	}
+	p, err := tree.Ensure("a", corev1.PodQOSGuaranteed, Resources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	procs := filepath.Join(tree.layout.memoryDir(p.Path), "cgroup.procs")
+	if err := os.WriteFile(procs, []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	go func() { _ = cmd.Wait() }()
+	if err := tree.Kill(ctx, p.Path); err != nil {
+		t.Fatal(err)
+	}
+	if err := tree.Remove(ctx, p); err != nil {
+		t.Error(err)
 	}
 }

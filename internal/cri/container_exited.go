@@ -58,6 +58,8 @@ func (s *Service) recordExit(ctx context.Context, c *container, e shim.Exit) err
 	err := s.changeContainer(c, func(r *store.Container) {
 		if first = r.State == store.ContainerRunning; first {
 			applyExit(r, e)
+			// Here, so that who waits for the end can't tell of more before.
+			s.emit(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.id, c.sandboxID)
 		}
 	})
 	if !first {
@@ -65,7 +67,6 @@ func (s *Service) recordExit(ctx context.Context, c *container, e shim.Exit) err
 	}
 	rec := c.record()
 	s.log.Debug("container exited", "id", c.id, "code", rec.ExitCode, "reason", exitReason(rec))
-	s.emit(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.id, c.sandboxID)
 	if err != nil {
 		return err
 	}
