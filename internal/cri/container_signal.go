@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -76,18 +77,27 @@ func criStopSignal(configured runtimeapi.Signal, image string) runtimeapi.Signal
 	if configured != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		return configured
 	}
-	sig := stopSignal(configured, image)
-	for number := range runtimeapi.Signal_name {
-		candidate := runtimeapi.Signal(number)
-		if candidate == runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT || isAlias(candidate) {
-			continue
-		}
-		if n, err := parseSignal(criSignalName(candidate)); err == nil && n == sig {
-			return candidate
-		}
+	if s, ok := criSignals()[stopSignal(configured, image)]; ok {
+		return s
 	}
 	return runtimeapi.Signal_SIGNAL_SIGTERM
 }
+
+// criSignals are the CRI's signals by number. It is computed once: each status
+// of each container asks for it.
+var criSignals = sync.OnceValue(func() map[syscall.Signal]runtimeapi.Signal {
+	signals := make(map[syscall.Signal]runtimeapi.Signal, len(runtimeapi.Signal_name))
+	for number := range runtimeapi.Signal_name {
+		s := runtimeapi.Signal(number)
+		if s == runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT || isAlias(s) {
+			continue
+		}
+		if n, err := parseSignal(criSignalName(s)); err == nil {
+			signals[n] = s
+		}
+	}
+	return signals
+})
 
 // isAlias reports whether a signal of the CRI is another name of one that is
 // there too.
