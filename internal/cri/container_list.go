@@ -12,10 +12,18 @@ import (
 // allContainers lists the containers, oldest first. Those still being made are
 // left out.
 func (s *Service) allContainers() []*container {
+	return s.containersWhere(func(*container) bool { return true })
+}
+
+// containersWhere is allContainers, only those that ok says. ok must look at
+// nothing that changes.
+func (s *Service) containersWhere(ok func(*container) bool) []*container {
 	s.mu.RLock()
-	list := make([]*container, 0, len(s.containers))
+	var list []*container
 	for _, c := range s.containers {
-		list = append(list, c)
+		if ok(c) {
+			list = append(list, c)
+		}
 	}
 	s.mu.RUnlock()
 	return sortContainers(list)
@@ -24,12 +32,14 @@ func (s *Service) allContainers() []*container {
 // ListContainers lists the containers that match every part of the filter.
 func (s *Service) ListContainers(_ context.Context, f *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
 	var out []*runtimeapi.Container
-	for _, c := range s.allContainers() {
+	// One pod's containers are asked for each time something happens to it: what
+	// all others are like must not matter.
+	for _, c := range s.containersWhere(func(c *container) bool {
+		return strings.HasPrefix(c.id, f.GetId()) && strings.HasPrefix(c.sandboxID, f.GetPodSandboxId()) &&
+			labelsMatch(f.GetLabelSelector(), c.config.GetLabels())
+	}) {
 		st := c.status()
-		if !strings.HasPrefix(c.id, f.GetId()) ||
-			!strings.HasPrefix(c.sandboxID, f.GetPodSandboxId()) ||
-			f.GetState() != nil && f.GetState().GetState() != st.GetState() ||
-			!labelsMatch(f.GetLabelSelector(), st.GetLabels()) {
+		if f.GetState() != nil && f.GetState().GetState() != st.GetState() {
 			continue
 		}
 		out = append(out, &runtimeapi.Container{

@@ -15,10 +15,18 @@ import (
 // allSandboxes lists the sandboxes, oldest first. Those still being made are
 // left out.
 func (s *Service) allSandboxes() []*sandbox {
+	return s.sandboxesWhere(func(*sandbox) bool { return true })
+}
+
+// sandboxesWhere is allSandboxes, only those that ok says. ok must look at
+// nothing that changes.
+func (s *Service) sandboxesWhere(ok func(*sandbox) bool) []*sandbox {
 	s.mu.RLock()
 	var list []*sandbox
 	for _, sb := range s.sandboxes {
-		list = append(list, sb)
+		if ok(sb) {
+			list = append(list, sb)
+		}
 	}
 	s.mu.RUnlock()
 	list = slices.DeleteFunc(list, func(sb *sandbox) bool { return sb.state() == store.SandboxMaking })
@@ -29,11 +37,11 @@ func (s *Service) allSandboxes() []*sandbox {
 // ListPodSandbox lists the sandboxes that match every part of the filter.
 func (s *Service) ListPodSandbox(_ context.Context, f *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
 	var out []*runtimeapi.PodSandbox
-	for _, sb := range s.allSandboxes() {
+	for _, sb := range s.sandboxesWhere(func(sb *sandbox) bool {
+		return strings.HasPrefix(sb.id, f.GetId()) && labelsMatch(f.GetLabelSelector(), sb.config.GetLabels())
+	}) {
 		st := sb.status()
-		if !strings.HasPrefix(sb.id, f.GetId()) ||
-			f.GetState() != nil && f.GetState().GetState() != st.GetState() ||
-			!labelsMatch(f.GetLabelSelector(), st.GetLabels()) {
+		if f.GetState() != nil && f.GetState().GetState() != st.GetState() {
 			continue
 		}
 		out = append(out, &runtimeapi.PodSandbox{
