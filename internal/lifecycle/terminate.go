@@ -239,8 +239,10 @@ func (v *view) stop(m *member, r stopReason) {
 	}
 	a.Kind = StopContainer
 	// A hook that took all the time must not take the signal's too, but cannot
-	// stretch the whole by more than this (kubernetes#115817).
-	if least := s.SignalAt.Add(lastWindow); a.Until.Before(least) {
+	// stretch the whole by more than this (kubernetes#115817). Who asks for a
+	// grace period of 0 wants it killed; the kubelet waits 2 s there too.
+	now := v.h.Termination != nil && v.h.Termination.Grace == 0
+	if least := s.SignalAt.Add(lastWindow); !now && a.Until.Before(least) {
 		a.Until = least
 	}
 	if !v.holdsBack(m.h.StopFailure, a) {
