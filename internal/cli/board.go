@@ -2,6 +2,7 @@ package cli
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,14 +13,16 @@ import (
 
 // podState is all that a run knows of one of its pods.
 type podState struct {
-	ref     agent.Ref
-	name    string // as it is shown
-	spec    *corev1.PodSpec
-	since   time.Time // when it was asked for
-	status  *corev1.PodStatus
-	gone    bool
-	warning *agent.Event              // the newest
-	pulls   map[string]agent.Progress // by container, while they last
+	ref    agent.Ref
+	name   string // as it is shown
+	spec   *corev1.PodSpec
+	since  time.Time // when it was asked for
+	status *corev1.PodStatus
+	gone   bool
+	// stopping says that the pod is being ended; its status does not tell.
+	stopping bool
+	warning  *agent.Event              // the newest
+	pulls    map[string]agent.Progress // by container, while they last
 }
 
 // board is what a run knows of its pods. One goroutine uses it, or it is guarded
@@ -69,6 +72,7 @@ func (b *board) take(u agent.Update) (p *podState, before *corev1.PodStatus) {
 		if u.Event.Type == corev1.EventTypeWarning {
 			p.warning = u.Event
 		}
+		p.stopping = p.stopping || endsPod(u.Event)
 		if u.Event.Reason == "Pulled" || u.Event.Reason == "Failed" {
 			delete(p.pulls, u.Event.Container)
 		}
@@ -76,6 +80,12 @@ func (b *board) take(u agent.Update) (p *podState, before *corev1.PodStatus) {
 		p.pulls[u.Progress.Container] = *u.Progress
 	}
 	return p, before
+}
+
+// endsPod says that an event tells of the end of a whole pod: a container that is
+// killed alone is told to fail a probe or so.
+func endsPod(e *agent.Event) bool {
+	return e.Reason == "Killing" && strings.HasPrefix(e.Message, "Stopping container ")
 }
 
 func (b *board) uids() []types.UID {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,13 +19,18 @@ type change struct {
 
 // teller finds the changes worth a line, each of them once.
 type teller struct {
-	told    map[string]bool   // starts and ends of containers, by id
+	told    map[string]bool   // starts and ends of containers
+	begun   map[string]int    // how many starts of a container were told, in whatever words
+	ready   map[string]bool   // ids of containers that were ready or past their startup probe
 	waiting map[string]string // the last trouble told, by container
 	warned  map[string]string // the last warning told, by pod, container and reason
 }
 
 func newTeller() *teller {
-	return &teller{told: make(map[string]bool), waiting: make(map[string]string), warned: make(map[string]string)}
+	return &teller{
+		told: make(map[string]bool), begun: make(map[string]int), ready: make(map[string]bool),
+		waiting: make(map[string]string), warned: make(map[string]string),
+	}
 }
 
 // once says whether this is the first time it is asked about what.
@@ -42,7 +48,7 @@ func (t *teller) update(u agent.Update, p *podState, before *corev1.PodStatus) [
 	case agent.StatusUpdate:
 		return t.status(p, before)
 	case agent.EventUpdate:
-		return t.event(p, u.Event)
+		return t.event(p, u)
 	case agent.GoneUpdate:
 		return []change{{p.name, "gone"}}
 	case agent.ProgressUpdate:
@@ -75,7 +81,7 @@ func (t *teller) status(p *podState, before *corev1.PodStatus) []change {
 			text += " at " + p.status.PodIP
 		}
 		all = append(all, change{p.name, text})
-	case wasReady && !ready:
+	case wasReady && !ready && !p.stopping:
 		all = append(all, change{p.name, "not ready any more"})
 	}
 	return all
@@ -84,23 +90,36 @@ func (t *teller) status(p *podState, before *corev1.PodStatus) []change {
 func (t *teller) container(p *podState, c *corev1.ContainerStatus) []change {
 	who := p.name + "/" + c.Name
 	var all []change
-	// The end of the attempt before, and then how it is now.
-	for _, end := range []*corev1.ContainerStateTerminated{c.LastTerminationState.Terminated, c.State.Terminated} {
-		if end == nil || !t.once("end of "+who+end.ContainerID+end.FinishedAt.Format(time.RFC3339Nano)) {
+	attempt := int(c.RestartCount)
+	before := attempt // of the last end
+	if c.State.Waiting == nil {
+		before--
+	}
+	for _, e := range []struct {
+		attempt int
+		end     *corev1.ContainerStateTerminated
+	}{{before, c.LastTerminationState.Terminated}, {attempt, c.State.Terminated}} {
+		if e.end == nil || !t.once("end of "+who+e.end.ContainerID+e.end.FinishedAt.Format(time.RFC3339Nano)) {
 			continue
 		}
-		all = append(all, change{who, ended(end).sentence()})
+		if s := e.end.StartedAt.Time; !s.IsZero() && !s.Before(p.since.Truncate(time.Second)) {
+			all = append(all, t.start(who, e.attempt)...)
+		}
+		all = append(all, change{who, ended(e.end).sentence()})
 	}
 	switch {
 	case c.State.Running != nil:
-		if t.once("start of " + c.ContainerID) {
-			text := "running"
-			if c.RestartCount > 0 {
-				text = fmt.Sprintf("running again, restart %d", c.RestartCount)
-			}
-			all = append(all, change{who, text})
+		if t.once(fmt.Sprintf("running %s %d", who, attempt)) {
+			t.begun[who] = max(t.begun[who], attempt+1)
+			all = append(all, change{who, startText(attempt)})
 		}
+		t.ready[c.ContainerID] = t.ready[c.ContainerID] || c.Ready
 		delete(t.waiting, who)
+	case inPostStart(c):
+		t.begun[who] = max(t.begun[who], attempt+1)
+		if t.once(fmt.Sprintf("postStart %s %d", who, attempt)) {
+			all = append(all, change{who, p.stateOf(c).sentence()})
+		}
 	case c.State.Waiting != nil:
 		s := p.stateOf(c)
 		// A pull that fails goes back and forth between failing and waiting; the
@@ -113,9 +132,52 @@ func (t *teller) container(p *podState, c *corev1.ContainerStatus) []change {
 	return all
 }
 
-// event tells of warnings, unless the container's state says the same.
-func (t *teller) event(p *podState, e *agent.Event) []change {
-	if e.Type != corev1.EventTypeWarning {
+// start tells that a container runs, if that was not told of this start.
+func (t *teller) start(who string, attempt int) []change {
+	if t.begun[who] > attempt {
+		return nil
+	}
+	t.begun[who] = attempt + 1
+	t.once(fmt.Sprintf("running %s %d", who, attempt))
+	return []change{{who, startText(attempt)}}
+}
+
+func startText(attempt int) string {
+	if attempt > 0 {
+		return fmt.Sprintf("running again, restart %d", attempt)
+	}
+	return "running"
+}
+
+// graceOfProbes is how young a container is whose probes may fail without a word.
+const graceOfProbes = 10 * time.Second
+
+// young says that an event is a probe's that fails because its container has
+// only just started, as nearly every one does.
+func (t *teller) young(p *podState, u agent.Update) bool {
+	e := u.Event
+	if e.Reason != "Unhealthy" || p.status == nil ||
+		!strings.HasPrefix(e.Message, "Readiness ") && !strings.HasPrefix(e.Message, "Startup ") {
+		return false
+	}
+	c := statusOf(p.status, e.Container)
+	switch {
+	case c == nil:
+		return false
+	case c.State.Running == nil:
+		return c.State.Waiting != nil // the event was faster than the status
+	}
+	return !t.ready[c.ContainerID] && u.Time.Sub(c.State.Running.StartedAt.Time) < graceOfProbes
+}
+
+// event tells of warnings, unless the container's state says the same, and of
+// the begin of a pod's end.
+func (t *teller) event(p *podState, u agent.Update) []change {
+	e := u.Event
+	if endsPod(e) && !p.over() && t.once("stopping "+p.name) {
+		return []change{{p.name, "stopping"}}
+	}
+	if e.Type != corev1.EventTypeWarning || t.young(p, u) {
 		return nil
 	}
 	switch e.Reason {

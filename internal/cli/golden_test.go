@@ -218,3 +218,72 @@ func TestLiveFrame(t *testing.T) {
 	}
 	golden(t, "frame-80x23.txt", strings.Join(frame, "\n")+"\n")
 }
+
+// What comes on different ways is told in the order in which it happened, and
+// probes of a container that has only just started may fail without a word.
+func TestAnOrdinaryStartIsToldInOrder(t *testing.T) {
+	var out bytes.Buffer
+	v := &plainView{out: newOutput(&out), errOut: &out, teller: newTeller()}
+	p := parsePod(t, "web", "Running app=run")
+	b := &board{pods: []*podState{p}, byUID: map[types.UID]*podState{p.ref.UID: p}}
+	status := p.status
+	started := &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(epoch)}
+	status.ContainerStatuses[0].State.Running = started
+	p.status = nil
+	hear := func(after time.Duration, u agent.Update) {
+		u.Time, u.Pod = epoch.Add(after), p.ref
+		p, before := b.take(u)
+		v.update(u, p, before)
+	}
+	told := func(s *corev1.PodStatus) { hear(0, agent.Update{Kind: agent.StatusUpdate, Status: s.DeepCopy()}) }
+	event := func(after time.Duration, e agent.Event) {
+		e.Container = "app"
+		hear(after, agent.Update{Kind: agent.EventUpdate, Event: &e})
+	}
+	failed := agent.Event{Type: "Warning", Reason: "Unhealthy", Message: "Readiness probe failed: connection refused"}
+	v.log(p, nodeapi.LogLine{Container: "app", Stream: "stdout", Text: []byte("hello")})
+	told(status)
+	event(time.Second, failed)
+	event(11*time.Second, failed)
+	event(2*time.Second, agent.Event{Type: "Warning", Reason: "Unhealthy", Message: "Liveness probe failed: HTTP 500"})
+	event(12*time.Second, agent.Event{Type: "Normal", Reason: "Killing", Message: "Stopping container app"})
+	if word, _ := podWord(p); word != "stopping" {
+		t.Errorf("the pod is %s while it is stopped", word)
+	}
+	over := status.DeepCopy()
+	over.ContainerStatuses[0].RestartCount = 1
+	over.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		StartedAt: metav1.NewTime(epoch), FinishedAt: metav1.NewTime(epoch.Add(time.Minute)),
+	}}
+	told(over)
+	v.end()
+	want := `web/app: running
+web/app | hello
+web/app: warning: Unhealthy: Readiness probe failed: connection refused
+web/app: warning: Unhealthy: Liveness probe failed: HTTP 500
+web: stopping
+web/app: running again, restart 1
+web/app: completed
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestStatesOfAPodThatIsHeldUp(t *testing.T) {
+	for text, want := range map[string]string{
+		"Pending app=wait:ContainerCreating":                               "creating",
+		"Pending +init=wait:PodInitializing app=wait:PodInitializing":      "starting",
+		"Running app=wait:ContainerCreating:the:postStart:hook:is:running": "postStart hook running",
+	} {
+		p := parsePod(t, "web", text)
+		if word, _ := podWord(p); word != want {
+			t.Errorf("%s: %s, want %s", text, word, want)
+		}
+	}
+	p := parsePod(t, "web", "Pending app=wait:ContainerCreating")
+	p.status.ContainerStatuses[0].State.Waiting.Message = "FailedMount: configmap \"x\" not found"
+	if word, _ := podWord(p); word != "creating: FailedMount" {
+		t.Errorf("the pod is %s", word)
+	}
+}

@@ -49,6 +49,13 @@ func (p *podState) stateOf(c *corev1.ContainerStatus) state {
 	case c.State.Waiting != nil:
 		w := c.State.Waiting
 		s := state{word: w.Reason, detail: oneLine(w.Message), mood: bad}
+		switch held, _, _ := strings.Cut(s.detail, ": "); {
+		case inPostStart(c):
+			return state{word: "postStart hook running", mood: waiting}
+		case (w.Reason == "ContainerCreating" || w.Reason == "PodInitializing") && isReason(held):
+			// The pod as a whole does not come up.
+			return state{word: "creating: " + held, detail: strings.TrimPrefix(s.detail, held+": "), mood: waiting}
+		}
 		switch w.Reason {
 		case "", "ContainerCreating":
 			s.word, s.mood = "creating", waiting
@@ -64,6 +71,17 @@ func (p *podState) stateOf(c *corev1.ContainerStatus) state {
 		return s
 	}
 	return state{word: "creating", mood: waiting}
+}
+
+// inPostStart says that a container has started and its postStart hook has not
+// ended: the API calls that waiting.
+func inPostStart(c *corev1.ContainerStatus) bool {
+	return c.State.Waiting != nil && c.State.Waiting.Message == "the postStart hook is running"
+}
+
+// isReason says whether a word is one like FailedMount.
+func isReason(word string) bool {
+	return word != "" && word[0] >= 'A' && word[0] <= 'Z' && !strings.ContainsAny(word, " /.\"")
 }
 
 // ended says how a container ended.
@@ -119,6 +137,9 @@ func podWord(p *podState) (string, mood) {
 		}
 		return "failed", bad
 	case corev1.PodPending, corev1.PodRunning, corev1.PodUnknown:
+	}
+	if p.stopping {
+		return "stopping", waiting
 	}
 	word, how := "starting", waiting
 	if isReady(s) {

@@ -105,6 +105,20 @@ func cut(s string, limit int) string {
 	return b.String() + "…"
 }
 
+// cutOrigin shortens POD/CONTAINER to so many cells. The pod's name gives way
+// first: within a pod the container's tells lines apart.
+func cutOrigin(origin string, limit int) string {
+	i := strings.LastIndexByte(origin, '/')
+	if i < 0 || cells(origin) <= limit {
+		return cut(origin, limit)
+	}
+	pod, container := origin[:i], origin[i:]
+	if room := limit - cells(container); room >= 2 {
+		return cut(pod, room) + container
+	}
+	return "…" + container
+}
+
 // pad fills text up with spaces, or cuts it, to exactly so many cells.
 func pad(s string, size int) string {
 	s = cut(s, size)

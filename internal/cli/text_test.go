@@ -233,3 +233,19 @@ func TestForegroundLogLeavesOutWarningsAboutSinglePods(t *testing.T) {
 		}
 	}
 }
+
+func TestTheNameOfAContainerIsNeverCut(t *testing.T) {
+	for _, c := range []struct {
+		origin string
+		limit  int
+		want   string
+	}{
+		{"web/app", 20, "web/app"},
+		{"a-rather-long-name/app", 12, "a-rathe…/app"},
+		{"a-rather-long-name/application", 8, "…/application"},
+	} {
+		if got := cutOrigin(c.origin, c.limit); got != c.want {
+			t.Errorf("%s in %d cells: %s, want %s", c.origin, c.limit, got, c.want)
+		}
+	}
+}

@@ -83,6 +83,11 @@ func (v *plainView) update(u agent.Update, p *podState, before *corev1.PodStatus
 }
 
 func (v *plainView) log(p *podState, l nodeapi.LogLine) {
+	// Logs and statuses come on different ways: what is written comes after the
+	// start.
+	for _, c := range v.teller.start(p.name+"/"+l.Container, l.Attempt) {
+		fmt.Fprintf(v.out, "%s: %s\n", c.who, c.what)
+	}
 	v.line = append(v.line[:0], p.name...)
 	v.line = append(v.line, '/')
 	v.line = append(v.line, l.Container...)

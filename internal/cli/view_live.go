@@ -158,7 +158,7 @@ func (v *liveView) frame(now time.Time, width, height int) []string {
 	}
 	lines = append(lines, v.style.dim(strings.Repeat("─", width)))
 	for _, l := range v.logs[len(v.logs)-logHeight:] {
-		origin := cut(l.origin, max(width/3, 8))
+		origin := cutOrigin(l.origin, max(width/3, 8))
 		text := cut(printable(l.text), max(width-cells(origin)-3, 0))
 		lines = append(lines, v.style.origin(l.colour, origin)+v.style.dim(" | ")+text)
 	}
