@@ -21,6 +21,9 @@ import (
 const (
 	// lastLines is how long to wait for what containers wrote at their end.
 	lastLines = 5 * time.Second
+	// handOver is how long to look for an agent that stays, when those that are
+	// found go away again.
+	handOver = time.Minute
 	// tickEvery is how often a view may redraw.
 	tickEvery = frameTime
 )
@@ -54,7 +57,7 @@ func newRun(a *app, o runOptions, v view) *run {
 func (r *run) run(ctx context.Context, o agent.Objects) (err error) {
 	signals := make(chan os.Signal, 4)
 	// With SIGPIPE caught, a reader that left doesn't kill us: the pods are
-	// stopped first.
+	// stopped first. See readerLeft.
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer signal.Stop(signals)
 
@@ -91,7 +94,7 @@ func (r *run) begin(ctx context.Context, o agent.Objects) ([]agent.Ref, *streams
 	if r.opts.leave {
 		where = background
 	}
-	for try := 1; ; try++ {
+	for deadline := time.Now().Add(handOver); ; {
 		session, err := r.app.connect(ctx, where)
 		if err != nil {
 			return nil, nil, err
@@ -104,10 +107,11 @@ func (r *run) begin(ctx context.Context, o agent.Objects) ([]agent.Ref, *streams
 		}
 		watching.stop()
 		err = errors.Join(err, session.close(ctx))
-		if !errors.Is(err, nodeapi.ErrCut) || try == 3 {
+		if !errors.Is(err, nodeapi.ErrCut) || time.Now().After(deadline) {
 			return nil, nil, fmt.Errorf("cannot run the pods: %w", err)
 		}
 		// It was about to leave when it was found.
+		time.Sleep(pollEvery)
 	}
 }
 
@@ -256,6 +260,9 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 		case <-tick.C:
 			r.view.tick(time.Now())
 		case sig := <-signals:
+			if sig == syscall.SIGPIPE && (r.stopping != nil || !readerLeft(r.app.out, r.app.err)) {
+				continue
+			}
 			r.stop(ctx, sig)
 		case <-timeout:
 			timeout = nil
@@ -326,39 +333,51 @@ func (r *run) drain(logsDone <-chan struct{}, seen *seenLines) {
 	}
 }
 
-// takeOver finds the agent that follows one that went away, or becomes it.
+// takeOver finds the agent that follows one that went away, or becomes it. Those
+// that it finds may be about to leave as well.
 func (r *run) takeOver(ctx context.Context) (*streams, error) {
 	r.app.begun = true
-	r.session.client.Close()
 	where := here
 	if r.opts.leave {
 		where = background
 	}
-	session, err := r.app.connect(ctx, where)
-	if errors.Is(err, errRemoved) {
-		return nil, err
+	for deadline := time.Now().Add(handOver); ; {
+		r.session.client.Close()
+		session, err := r.app.connect(ctx, where)
+		if errors.Is(err, errRemoved) {
+			return nil, err
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the agent went away, and no other can be started: %w", err)
+		}
+		r.session = session
+		s := r.watch(ctx)
+		pods, err := session.client.Pods(ctx)
+		if err == nil {
+			if session.own != nil {
+				r.view.note("the agent went away; this process goes on with its pods")
+			}
+			r.missed(pods)
+			return s, nil
+		}
+		s.stop()
+		if !errors.Is(err, nodeapi.ErrCut) || session.own != nil || time.Now().After(deadline) {
+			return nil, fmt.Errorf("cannot find the pods again: %w", err)
+		}
+		time.Sleep(pollEvery)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("the agent went away, and no other can be started: %w", err)
-	}
-	r.session = session
-	if session.own != nil {
-		r.view.note("the agent went away; this process goes on with its pods")
-	}
-	s := r.watch(ctx)
-	pods, err := session.client.Pods(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cannot find the pods again: %w", err)
-	}
+}
+
+// missed tells the end of pods that are not among those that are left.
+func (r *run) missed(left []corev1.Pod) {
 	for _, p := range r.board.pods {
-		known := slices.ContainsFunc(pods, func(q corev1.Pod) bool { return q.UID == p.ref.UID })
+		known := slices.ContainsFunc(left, func(q corev1.Pod) bool { return q.UID == p.ref.UID })
 		if !known && !p.gone {
 			u := agent.Update{Time: time.Now(), Pod: p.ref, Kind: agent.GoneUpdate}
 			p.gone = true
 			r.view.update(u, p, p.status)
 		}
 	}
-	return s, nil
 }
 
 // stop ends the pods: with their grace the first time, then at once.
