@@ -18,7 +18,7 @@ import (
 
 	"github.com/containerd/console"
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy" //nolint:staticcheck // client-go still takes this one
 	"k8s.io/client-go/tools/portforward"
 	spdydialer "k8s.io/client-go/transport/spdy"
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
+	"k8s.io/apimachinery/pkg/util/httpstream/spdy" //nolint:staticcheck // client-go still takes this one
 	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/berth-run/berth/internal/agent"

@@ -235,11 +235,6 @@ func (p *pod) ready(t testing.TB) *corev1.PodStatus {
 
 func isReady(s *corev1.PodStatus) bool { return condition(s, corev1.PodReady) }
 
-func (p *pod) running(t testing.TB) *corev1.PodStatus {
-	t.Helper()
-	return p.until(t, "Running", func(s *corev1.PodStatus) bool { return s.Phase == corev1.PodRunning })
-}
-
 func (p *pod) succeeded(t testing.TB) *corev1.PodStatus {
 	t.Helper()
 	s := p.ended(t)

@@ -52,11 +52,11 @@ func Check(t testing.TB, s Scope) {
 }
 
 // NoMore fails the test if things came to stay.
-func (before Snapshot) NoMore(t testing.TB, s Scope) {
+func (s Snapshot) NoMore(t testing.TB, scope Scope) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for {
-		more := Take(t, s).Since(before)
+		more := Take(t, scope).Since(s)
 		if len(more) == 0 {
 			return
 		}

@@ -24,8 +24,11 @@ func parseProcs(text string) ([]proc, error) {
 		}
 		name, pattern, ok := strings.Cut(word, "=")
 		re, err := regexp.Compile(pattern)
-		if !ok || err != nil {
-			return nil, fmt.Errorf("-procs: %q is not NAME=REGEXP: %v", word, err)
+		if !ok {
+			return nil, fmt.Errorf("-procs: %q is not NAME=REGEXP", word)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("-procs: %w", err)
 		}
 		procs = append(procs, proc{name, re})
 	}
