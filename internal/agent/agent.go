@@ -173,7 +173,7 @@ func (a *Agent) openRuntime(ctx context.Context) (err error) {
 	}
 	if a.cfg.DemoBinary != "" {
 		if _, err := a.images.DemoImage(ctx, a.cfg.DemoBinary); err != nil {
-			a.log.Warn("cannot make the demo image", "err", err)
+			a.log.Warn("cannot make the demo image", "err", shortDemoError(err))
 		}
 	}
 	a.volumes, err = volume.New(volume.Config{
@@ -184,7 +184,7 @@ func (a *Agent) openRuntime(ctx context.Context) (err error) {
 	}
 	a.runtime, err = remote.New(remote.Config{
 		Service: a.cri, Images: a.cri, Volumes: a.volumes, Sources: a.objects, Facts: a.podFacts,
-		HostIPs: func() []string { return a.host.ips }, Cgroups: podCgroups{tree: a.cgroups, pids: a.cfg.PodPids}, Puller: puller{a.images},
+		HostIPs: func() []string { return a.host.ips }, Cgroups: podCgroups{tree: a.cgroups, pids: a.cfg.PodPids}, Puller: puller{a.images}, MakeLocal: demoMaker(a.images, a.cfg.DemoBinary),
 		Progress: a.pulling, Recorder: a.feed, RecursiveReadOnly: a.host.rro, Log: a.log,
 	})
 	return err
@@ -326,12 +326,23 @@ func (a *Agent) tellStatuses(ctx context.Context) error {
 	for u := range a.status.Subscribe(ctx) {
 		ref := Ref{Namespace: u.Ref.Namespace, Name: u.Ref.Name, UID: u.Ref.UID}
 		if u.Removed {
-			a.feed.put(Update{Kind: GoneUpdate, Pod: ref})
+			a.feed.put(Update{Kind: GoneUpdate, Pod: ref, Deleted: a.deleted(ref)})
 		} else {
-			a.feed.put(Update{Kind: StatusUpdate, Pod: ref, Status: u.Status})
+			a.feed.put(Update{Kind: StatusUpdate, Pod: ref, Status: u.Status, Deleted: a.deleted(ref)})
 		}
 	}
 	return nil
+}
+
+// deleted says how the end of a pod was asked for.
+func (a *Agent) deleted(ref Ref) Deleted {
+	if d, ok := a.pods.Get(ref.UID); ok && d.Pod.DeletionTimestamp == nil {
+		return ""
+	}
+	if uid, ok := a.podUID(ref.Namespace, ref.Name); ok && uid != ref.UID {
+		return Replaced
+	}
+	return Removed
 }
 
 func (a *Agent) pulling(p remote.Progress) {

@@ -3,7 +3,6 @@ package imagestore
 import (
 	"archive/tar"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -108,23 +107,31 @@ func writeDemoLayer(w io.Writer, binary io.Reader, size int64) error {
 		_, err := io.Copy(tw, body)
 		return err
 	}
-	var errs []error
 	for _, dir := range []struct {
 		name string
 		mode int64
 	}{{"bin/", 0o755}, {"dev/", 0o755}, {"etc/", 0o755}, {"proc/", 0o555}, {"sys/", 0o555}, {"tmp/", 0o1777}, {"var/", 0o755}} {
-		errs = append(errs, put(tar.Header{Typeflag: tar.TypeDir, Name: dir.name, Mode: dir.mode}, nil))
+		if err := put(tar.Header{Typeflag: tar.TypeDir, Name: dir.name, Mode: dir.mode}, nil); err != nil {
+			return err
+		}
 	}
 	for _, file := range []struct{ name, text string }{
 		{"etc/passwd", "root:x:0:0:root:/:/berth-demo\nnobody:x:65534:65534:nobody:/:/berth-demo\n"},
 		{"etc/group", "root:x:0:\nnogroup:x:65534:\n"},
 	} {
-		errs = append(errs, put(tar.Header{Typeflag: tar.TypeReg, Name: file.name, Mode: 0o644, Size: int64(len(file.text))},
-			strings.NewReader(file.text)))
+		h := tar.Header{Typeflag: tar.TypeReg, Name: file.name, Mode: 0o644, Size: int64(len(file.text))}
+		if err := put(h, strings.NewReader(file.text)); err != nil {
+			return err
+		}
 	}
-	errs = append(errs, put(tar.Header{Typeflag: tar.TypeReg, Name: "berth-demo", Mode: 0o755, Size: size}, binary))
+	if err := put(tar.Header{Typeflag: tar.TypeReg, Name: "berth-demo", Mode: 0o755, Size: size}, binary); err != nil {
+		return err
+	}
 	for _, tool := range demoTools {
-		errs = append(errs, put(tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + tool, Linkname: "/berth-demo", Mode: 0o777}, nil))
+		h := tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + tool, Linkname: "/berth-demo", Mode: 0o777}
+		if err := put(h, nil); err != nil {
+			return err
+		}
 	}
-	return errors.Join(append(errs, tw.Close())...)
+	return tw.Close()
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // logBridge hands what containerd's libraries log at warning level and above
-// to slog. Their lower levels are noise here.
+// to slog, for debugging: what matters of it they return as errors too. Their
+// lower levels are noise here.
 type logBridge struct{ log *slog.Logger }
 
 // newLibraryLogger makes the logger that goes into contexts. Where the libraries
@@ -35,6 +36,6 @@ func (b logBridge) Fire(e *logrus.Entry) error {
 	for key, value := range e.Data {
 		attrs = append(attrs, slog.Any(key, value))
 	}
-	b.log.LogAttrs(context.Background(), slog.LevelWarn, e.Message, attrs...)
+	b.log.LogAttrs(context.Background(), slog.LevelDebug, e.Message, attrs...)
 	return nil
 }
