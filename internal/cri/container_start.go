@@ -14,9 +14,12 @@ import (
 	"github.com/berth-run/berth/internal/shim"
 )
 
-// StartContainer runs a created container. If it can't, the container ends as
-// exited with reason StartError and the cause as its message, and nothing of it
-// runs.
+// startTries is how often a start is tried whose answer was lost with the shim.
+const startTries = 3
+
+// StartContainer runs a created container. If its command can't be run, it ends
+// as exited with reason StartError and the cause as its message. If anything
+// else is in the way, it stays created: it never ran, and nothing of it does.
 func (s *Service) StartContainer(ctx context.Context, id string) error {
 	c, err := s.container(id)
 	if err != nil {
@@ -39,7 +42,13 @@ func (s *Service) StartContainer(ctx context.Context, id string) error {
 	}
 	startedAt, err := s.start(ctx, c)
 	if err != nil {
-		return errors.Join(fmt.Errorf("cannot start container %q: %w", c.config.GetMetadata().GetName(), err), s.startFailed(ctx, c, err))
+		err = fmt.Errorf("cannot start container %q: %w", c.config.GetMetadata().GetName(), err)
+		var cannotRun *shim.StartError
+		if errors.As(err, &cannotRun) {
+			return errors.Join(err, s.startFailed(ctx, c, cannotRun))
+		}
+		c.setStarting(false)
+		return err
 	}
 	err = s.changeContainer(c, func(r *store.Container) {
 		r.State, r.StartedAt = store.ContainerRunning, startedAt
@@ -61,7 +70,50 @@ func (c *container) setStarting(on bool) *shim.Exit {
 	return early
 }
 
+// start lets the shim make and start the container. Where the answer is lost
+// with the shim, the next one says what became of it. After an error other than
+// a *shim.StartError it has not run, unless the shim can't be asked.
 func (s *Service) start(ctx context.Context, c *container) (time.Time, error) {
+	var lost error
+	made := false
+	for range startTries {
+		var err error
+		if !made {
+			err = s.makeInShim(ctx, c)
+		}
+		if err == nil {
+			var startedAt time.Time
+			if startedAt, err = s.cfg.Shim.Start(ctx, c.id); err == nil {
+				return startedAt, nil
+			}
+		}
+		var cannotRun *shim.StartError
+		if errors.As(err, &cannotRun) {
+			return time.Time{}, err
+		}
+		found, ferr := s.afterLostStart(ctx, c.id)
+		switch {
+		case ferr != nil:
+			return time.Time{}, errors.Join(err, ferr)
+		case found.ran:
+			return found.startedAt, nil
+		case !errors.Is(err, shim.ErrGone) || ctx.Err() != nil:
+			return time.Time{}, errors.Join(err, s.unmakeInShim(ctx, c.id))
+		}
+		s.log.Info("the shim was lost during a start, trying again", "id", c.id, "made", found.made)
+		lost, made = err, found.made
+		if made {
+			continue
+		}
+		if err := s.unmakeInShim(ctx, c.id); err != nil {
+			return time.Time{}, errors.Join(lost, err)
+		}
+	}
+	return time.Time{}, errors.Join(lost, s.unmakeInShim(ctx, c.id))
+}
+
+// makeInShim makes the container, up to the process that waits for its start.
+func (s *Service) makeInShim(ctx context.Context, c *container) error {
 	rec := c.record()
 	rootfs := make([]shim.Mount, len(rec.Rootfs))
 	for i, m := range rec.Rootfs {
@@ -79,38 +131,53 @@ func (s *Service) start(ctx context.Context, c *container) (time.Time, error) {
 		TTY:         c.config.GetTty(),
 	})
 	if err != nil {
-		return time.Time{}, err
+		return err
 	}
 	c.mu.Lock()
 	c.pid = created.PID
 	c.mu.Unlock()
-	startedAt, err := s.cfg.Shim.Start(ctx, c.id)
-	if errors.Is(err, shim.ErrGone) {
-		return s.startedAfterAll(ctx, c.id, err)
-	}
-	return startedAt, err
+	return nil
 }
 
-// startedAfterAll finds out whether a start took effect of which the answer was
-// lost.
-func (s *Service) startedAfterAll(ctx context.Context, id string, lost error) (time.Time, error) {
-	list, err := s.cfg.Shim.List(ctx)
+// lostStart is what the shim says of a start whose answer was lost.
+type lostStart struct {
+	made, ran bool // neither: the shim has no such container, or one that can't be started
+	startedAt time.Time
+}
+
+// afterLostStart finds out whether a start took effect. It asks also when ctx has
+// ended.
+func (s *Service) afterLostStart(ctx context.Context, id string) (lostStart, error) {
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	list, err := s.cfg.Shim.List(asking)
 	if err != nil {
-		return time.Time{}, errors.Join(lost, err)
+		return lostStart{}, fmt.Errorf("cannot find out whether it runs: %w", err)
 	}
 	for _, st := range list {
-		if st.ID == id && st.State != shim.Created {
-			return st.StartedAt, nil
+		if st.ID == id {
+			return lostStart{made: st.State == shim.Created, ran: hasRun(st), startedAt: st.StartedAt}, nil
 		}
 	}
-	return time.Time{}, lost
+	return lostStart{}, nil
+}
+
+// hasRun says that the container's command was run. A first process that is
+// killed before its start ends without.
+func hasRun(st shim.Status) bool {
+	return st.State == shim.Running || st.State == shim.Exited && !st.StartedAt.IsZero()
+}
+
+// unmakeInShim removes what the shim has of a container that never ran.
+func (s *Service) unmakeInShim(ctx context.Context, id string) error {
+	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	return s.cfg.Shim.Delete(undoing, id)
 }
 
 // startFailed makes sure that nothing runs and records why.
 func (s *Service) startFailed(ctx context.Context, c *container, cause error) error {
-	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-	defer cancel()
-	err := s.cfg.Shim.Delete(undoing, c.id)
+	err := s.unmakeInShim(ctx, c.id)
 	c.setStarting(false)
 	now := time.Now()
 	err = errors.Join(err, s.changeContainer(c, func(r *store.Container) {

@@ -191,6 +191,119 @@ func TestLostStartIsFound(t *testing.T) {
 	}
 }
 
+// The shim is lost in the middle of a start, and the next one says how far it got.
+func TestStartGoesOnAfterTheShimIsLost(t *testing.T) {
+	created := runtimeapi.ContainerState_CONTAINER_CREATED
+	running := runtimeapi.ContainerState_CONTAINER_RUNNING
+	for name, tt := range map[string]struct {
+		create, start, list func(f *fakeShim, n int, id string) error // n counts from 1
+		state               runtimeapi.ContainerState
+		inShim              int
+	}{
+		"before it was made": {create: func(_ *fakeShim, n int, _ string) error { return goneAt(n == 1) }, state: running, inShim: 1},
+		"made": {create: func(f *fakeShim, n int, id string) error {
+			f.containers[id] = &shim.Status{ID: id, PID: f.pid, State: shim.Created}
+			return goneAt(n == 1)
+		}, state: running, inShim: 1},
+		"its process died with it": {start: func(f *fakeShim, n int, id string) error {
+			if n == 1 {
+				f.containers[id].State, f.containers[id].Exit = shim.Exited, &shim.Exit{}
+			}
+			return goneAt(n == 1)
+		}, state: running, inShim: 1},
+		"before the start": {start: func(_ *fakeShim, n int, _ string) error { return goneAt(n == 1) }, state: running, inShim: 1},
+		"each time":        {start: func(*fakeShim, int, string) error { return goneAt(true) }, state: created},
+		"and none comes back": {
+			start: func(*fakeShim, int, string) error { return goneAt(true) },
+			list:  func(*fakeShim, int, string) error { return errors.New("no shim") }, state: created, inShim: 1,
+		},
+		"no, it has no space": {create: func(*fakeShim, int, string) error { return errors.New("no space left") }, state: created},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			sb, err := f.RunPodSandbox(t.Context(), sandboxConfig("web"), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			id, err := f.CreateContainer(t.Context(), sb, containerConfig("app"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			creates, starts, lists := 0, 0, 0
+			f.shim.mu.Lock()
+			if tt.create != nil {
+				f.shim.onCreate = func(id string) error { creates++; return tt.create(f.shim, creates, id) }
+			}
+			if tt.start != nil {
+				f.shim.onStart = func(id string) error {
+					f.shim.mu.Lock()
+					defer f.shim.mu.Unlock()
+					starts++
+					return tt.start(f.shim, starts, id)
+				}
+			}
+			if tt.list != nil {
+				f.shim.onList = func() error { lists++; return tt.list(f.shim, lists, "") }
+			}
+			f.shim.mu.Unlock()
+			err = f.StartContainer(t.Context(), id)
+			if (err == nil) != (tt.state == running) {
+				t.Errorf("error %v", err)
+			}
+			if st := f.statusOf(t, id); st.GetState() != tt.state || st.GetReason() != "" {
+				t.Errorf("status %v", st)
+			}
+			if ids := f.shim.ids(); len(ids) != tt.inShim {
+				t.Errorf("the shim has %v", ids)
+			}
+			f.shim.mu.Lock()
+			f.shim.onCreate, f.shim.onStart, f.shim.onList = nil, nil, nil
+			f.shim.mu.Unlock()
+		})
+	}
+}
+
+func goneAt(yes bool) error {
+	if yes {
+		return shim.ErrGone
+	}
+	return nil
+}
+
+// A start took effect and nobody could be asked; the next look tells.
+func TestStartIsNoticedLate(t *testing.T) {
+	f := newFixture(t)
+	sb, err := f.RunPodSandbox(t.Context(), sandboxConfig("web"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := f.CreateContainer(t.Context(), sb, containerConfig("app"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.shim.mu.Lock()
+	f.shim.onStart = func(id string) error {
+		f.shim.mu.Lock()
+		defer f.shim.mu.Unlock()
+		f.shim.containers[id].State, f.shim.containers[id].StartedAt = shim.Running, time.Now()
+		f.shim.onList = func() error { return errors.New("no shim") }
+		return shim.ErrGone
+	}
+	f.shim.mu.Unlock()
+	if err := f.StartContainer(t.Context(), id); err == nil {
+		t.Error("the start is said to have succeeded")
+	}
+	f.shim.mu.Lock()
+	f.shim.onList = nil
+	f.shim.mu.Unlock()
+	if err := f.reobserve(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if st := f.statusOf(t, id); st.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING || st.GetStartedAt() == 0 {
+		t.Errorf("status %v", st)
+	}
+}
+
 func TestStubbornContainerIsKilled(t *testing.T) {
 	f := newFixture(t)
 	_, id := f.runOne(t)

@@ -32,7 +32,9 @@ type fakeShim struct {
 	events     []chan shim.Event
 	stubborn   bool                             // ignores all but SIGKILL
 	signals    []syscall.Signal                 // sent, in order
+	onCreate   func(id string) error            // before a creation takes effect
 	onStart    func(id string) error            // before a start takes effect
+	onList     func() error                     // before an answer is given
 	onExec     func(shim.ExecRequest) shim.Exit // what exec does
 	pid        int                              // of every container
 }
@@ -44,6 +46,11 @@ func newFakeShim() *fakeShim {
 func (f *fakeShim) Create(_ context.Context, r shim.CreateRequest) (shim.CreateResult, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.onCreate != nil {
+		if err := f.onCreate(r.ID); err != nil {
+			return shim.CreateResult{}, err
+		}
+	}
 	if _, ok := f.containers[r.ID]; ok {
 		return shim.CreateResult{}, shim.ErrExists
 	}
@@ -113,6 +120,11 @@ func (f *fakeShim) Delete(_ context.Context, id string) error {
 func (f *fakeShim) List(context.Context) ([]shim.Status, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.onList != nil {
+		if err := f.onList(); err != nil {
+			return nil, err
+		}
+	}
 	var out []shim.Status
 	for _, st := range f.containers {
 		out = append(out, *st)

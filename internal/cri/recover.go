@@ -113,7 +113,7 @@ func (s *Service) adoptContainer(ctx context.Context, c *container, inShim map[s
 	switch {
 	case rec.State == store.ContainerExited:
 		return // sweep makes the shim forget it
-	case rec.State == store.ContainerCreated && (!known || st.State == shim.Created):
+	case rec.State == store.ContainerCreated && !hasRun(st):
 		return // its command never ran; sweep clears up in the shim
 	case !known:
 		err = s.recordExit(ctx, c, shim.Exit{At: time.Now()})

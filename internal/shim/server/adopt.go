@@ -115,6 +115,12 @@ func (s *Server) adopt(c *container, pidfd int) error {
 		s.log.Error("standard streams of a container are lost", "id", c.id, "err", err)
 	}
 	if c.proc == nil {
+		if st.Phase == starting {
+			// It may have run: nobody must start it again.
+			if err := c.change(func(st *state) { st.Phase, st.StartedAt = running, time.Now() }); err != nil {
+				return err
+			}
+		}
 		// In the background: nobody else should wait for its output.
 		s.work.Go(func() { c.endedUnseen(st) })
 		return nil

@@ -103,6 +103,9 @@ func (v *service) Delete(_ context.Context, r *shimpb.ContainerRequest) (*shimpb
 func (v *service) List(context.Context, *shimpb.Empty) (*shimpb.ListResponse, error) {
 	resp := &shimpb.ListResponse{}
 	for _, c := range v.s.all() {
+		if c.state().Phase == starting {
+			c.lock()() // whoever asks wants to know whether it runs: in a moment it's known
+		}
 		st, ok := c.status()
 		if !ok {
 			continue
