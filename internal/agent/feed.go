@@ -35,7 +35,19 @@ type Update struct {
 	Status   *corev1.PodStatus `json:"status,omitempty"`
 	Event    *Event            `json:"event,omitempty"`
 	Progress *Progress         `json:"progress,omitempty"`
+	// Deleted says, in updates of statuses and of pods that are gone, that the end
+	// of the pod was asked for, and how.
+	Deleted Deleted `json:"deleted,omitempty"`
 }
+
+// Deleted says how the end of a pod was asked for.
+type Deleted string
+
+// How the end of a pod was asked for. Empty: it was not.
+const (
+	Removed  Deleted = "removed"  // by name
+	Replaced Deleted = "replaced" // by a new pod of its name
+)
 
 // Event is something that happened to a pod, as in the API.
 type Event struct {

@@ -21,6 +21,8 @@ type Objects struct {
 	Pods       []*corev1.Pod       `json:"pods,omitempty"`
 	ConfigMaps []*corev1.ConfigMap `json:"configMaps,omitempty"`
 	Secrets    []*corev1.Secret    `json:"secrets,omitempty"`
+	// Await says that the user waits for the end of the pods: see Told.
+	Await bool `json:"await,omitempty"`
 }
 
 // Apply asks for objects. ConfigMaps and Secrets are there before the pods that
@@ -37,6 +39,9 @@ func (a *Agent) Apply(ctx context.Context, o Objects) ([]Ref, error) {
 			errs = append(errs, err)
 			continue
 		}
+		if o.Await {
+			a.pods.Await(uid)
+		}
 		refs = append(refs, Ref{Namespace: p.Namespace, Name: p.Name, UID: uid})
 	}
 	for _, d := range a.pods.List() {
@@ -50,6 +55,15 @@ func (a *Agent) Apply(ctx context.Context, o Objects) ([]Ref, error) {
 	}
 	a.keep()
 	return refs, errors.Join(errs...)
+}
+
+// Told says that the ends of pods were told to the user who awaited them: only
+// then does the same pod, asked for once more, run once more.
+func (a *Agent) Told(uids []types.UID) {
+	for _, uid := range uids {
+		a.pods.Told(uid)
+	}
+	a.keep()
 }
 
 // Adopt takes up the pods of an earlier agent that nobody has asked for since,

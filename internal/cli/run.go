@@ -11,8 +11,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-run/berth/internal/agent"
 	"github.com/berth-run/berth/internal/nodeapi"
@@ -35,6 +37,7 @@ type run struct {
 	opts runOptions
 	view view
 
+	id      string // tells this run from others that follow the same pods
 	session *session
 	board   *board
 
@@ -44,11 +47,12 @@ type run struct {
 	stopping  os.Signal // what made us stop the pods; nil: nothing
 	timedOut  bool
 	stopAsked int // how often
+	fates     map[types.UID]fate
 }
 
 func newRun(a *app, o runOptions, v view) *run {
 	return &run{
-		app: a, opts: o, view: v,
+		app: a, opts: o, view: v, id: uuid.NewString(), fates: make(map[types.UID]fate),
 		updates: make(chan agent.Update, 64), lines: make(chan nodeapi.LogLine, 256),
 	}
 }
@@ -94,6 +98,7 @@ func (r *run) begin(ctx context.Context, o agent.Objects) ([]agent.Ref, *streams
 	if r.opts.leave {
 		where = background
 	}
+	o.Await = !r.opts.leave
 	for deadline := time.Now().Add(handOver); ; {
 		session, err := r.app.connect(ctx, where)
 		if err != nil {
@@ -101,7 +106,7 @@ func (r *run) begin(ctx context.Context, o agent.Objects) ([]agent.Ref, *streams
 		}
 		r.session = session
 		watching := r.watch(ctx)
-		refs, err := session.client.Apply(ctx, o)
+		refs, err := session.client.Apply(ctx, o, r.id)
 		if err == nil {
 			return refs, watching, nil
 		}
@@ -167,9 +172,13 @@ func (r *run) watch(ctx context.Context) *streams {
 	s := &streams{cancel: cancel, cut: make(chan error, 2), logsDone: make(chan struct{})}
 	begun := make(chan struct{})
 	client := r.session.client
+	var uids []types.UID
+	if r.board != nil {
+		uids = r.board.uids()
+	}
 	s.group.Go(func() error {
 		stands := false
-		err := client.Watch(ctx, func() { stands = true; close(begun) }, func(u agent.Update, _ int) error {
+		err := client.WatchAs(ctx, r.id, uids, func() { stands = true; close(begun) }, func(u agent.Update, _ int) error {
 			select {
 			case r.updates <- u:
 				return nil
@@ -245,6 +254,10 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 	for {
 		if done := r.reached(); done {
 			r.drain(logsDone, seen)
+			r.view.flush()
+			if err := r.told(ctx); err != nil {
+				return err
+			}
 			return r.result()
 		}
 		if len(r.lines) == 0 && len(r.updates) == 0 {
@@ -252,9 +265,7 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 		}
 		select {
 		case u := <-r.updates:
-			if p, before := r.board.take(u); p != nil {
-				r.view.update(u, p, before)
-			}
+			r.take(u)
 		case l := <-r.lines:
 			r.line(l, seen)
 		case <-tick.C:
@@ -272,7 +283,7 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 			}
 			r.view.note("time is up after " + r.opts.timeout.String() + ", the pods are stopped")
 			r.tellBlockers()
-			r.deleteAll(ctx, nil)
+			r.release(ctx, nil)
 		case <-left:
 			r.session.dismissed = true
 			return errors.New("the agent was asked to leave")
@@ -291,6 +302,9 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 			r.followLogs(ctx, s, seen)
 			logsDone = s.logsDone
 			own()
+			if r.stopping != nil || r.timedOut {
+				r.release(ctx, nil) // the agent may have left before it heard
+			}
 		}
 	}
 }
@@ -374,41 +388,7 @@ func (r *run) missed(left []corev1.Pod) {
 		known := slices.ContainsFunc(left, func(q corev1.Pod) bool { return q.UID == p.ref.UID })
 		if !known && !p.gone {
 			u := agent.Update{Time: time.Now(), Pod: p.ref, Kind: agent.GoneUpdate}
-			p.gone = true
-			r.view.update(u, p, p.status)
-		}
-	}
-}
-
-// stop ends the pods: with their grace the first time, then at once.
-func (r *run) stop(ctx context.Context, sig os.Signal) {
-	r.stopAsked++
-	var grace *int64
-	switch r.stopAsked {
-	case 1:
-		r.stopping = sig
-		r.view.note("the pods are stopped; once more kills them")
-	case 2:
-		r.view.note("the pods are killed")
-		grace = new(int64)
-	default:
-		return
-	}
-	r.deleteAll(ctx, grace)
-}
-
-func (r *run) deleteAll(ctx context.Context, grace *int64) {
-	for _, p := range r.board.pods {
-		if p.gone {
-			continue
-		}
-		var answer *nodeapi.Error
-		err := r.session.client.DeleteRef(ctx, p.ref, grace)
-		if errors.As(err, &answer) && answer.Code == 404 {
-			continue // it goes, or is gone
-		}
-		if err != nil && !errors.Is(err, nodeapi.ErrCut) {
-			r.view.note(fmt.Sprintf("cannot stop pod %s: %v", p.name, err))
+			r.take(u)
 		}
 	}
 }
@@ -420,7 +400,7 @@ func (r *run) ended() bool { return r.board.all((*podState).over) }
 func (r *run) reached() bool {
 	switch {
 	case r.stopping != nil || r.timedOut:
-		return r.board.all(func(p *podState) bool { return p.gone })
+		return r.board.all(r.letGo)
 	case r.opts.until == "ready":
 		return r.board.all(func(p *podState) bool { return p.ready() || p.over() })
 	}
@@ -451,8 +431,12 @@ func (r *run) result() error {
 		}
 		r.tellBlockers()
 	}
+	taken := r.tellTaken()
 	if code := exitCodeOf(r.board.pods); code != 0 {
 		return &exitError{code: code}
+	}
+	if taken {
+		return &exitError{code: exitFailed}
 	}
 	return nil
 }

@@ -31,7 +31,19 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	for _, ref := range refs {
+		s.runs.follow(r.FormValue("run"), ref.UID)
+	}
 	return answer(w, refs)
+}
+
+func (s *Server) told(w http.ResponseWriter, r *http.Request) error {
+	var uids []types.UID
+	if err := json.NewDecoder(r.Body).Decode(&uids); err != nil {
+		return badRequest{fmt.Errorf("cannot read which pods' ends were told: %w", err)}
+	}
+	s.cfg.Agent.Told(uids)
+	return answer(w, struct{}{})
 }
 
 // grace reads the parameter of that name, in seconds.
@@ -59,7 +71,8 @@ func (s *Server) stopPod(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, ref)
 }
 
-// deletePod ends the pod of that name, or that with the uid if one is given.
+// deletePod ends the pod of that name, or that with the uid if one is given. When
+// a run asks, it follows the pod no more, and the pod goes on if another does.
 func (s *Server) deletePod(w http.ResponseWriter, r *http.Request) error {
 	g, err := grace(r)
 	if err != nil {
@@ -67,6 +80,9 @@ func (s *Server) deletePod(w http.ResponseWriter, r *http.Request) error {
 	}
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 	if uid := types.UID(r.FormValue("uid")); uid != "" {
+		if run := r.FormValue("run"); run != "" && s.runs.release(run, uid) {
+			return fmt.Errorf("%w: %s/%s", errFollowed, namespace, name)
+		}
 		if !s.cfg.Agent.DeleteUID(uid, g) {
 			return fmt.Errorf("%w: %s/%s with uid %s", agent.ErrNoPod, namespace, name, uid)
 		}
@@ -80,8 +96,15 @@ func (s *Server) deletePod(w http.ResponseWriter, r *http.Request) error {
 }
 
 // watch sends updates, one JSON object a line: those that make up the present
-// state first. An empty line says that the sending has begun.
+// state first. An empty line says that the sending has begun. While a run watches,
+// it follows the pods that it names here and those that it applies.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request) error {
+	if run := r.FormValue("run"); run != "" {
+		defer s.runs.begin(run)()
+		for _, uid := range r.Form["uid"] {
+			s.runs.follow(run, types.UID(uid))
+		}
+	}
 	out := newStream(w)
 	if err := out.begin(); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-run/berth/internal/agent"
 )
@@ -136,17 +137,32 @@ func (c *Client) Pods(ctx context.Context) ([]corev1.Pod, error) {
 	return list.Items, err
 }
 
-// Apply asks for objects and returns the pods' names in the order given.
-func (c *Client) Apply(ctx context.Context, o agent.Objects) (refs []agent.Ref, err error) {
-	err = c.call(ctx, "POST", "/berth/v1/apply", nil, o, &refs)
+// Apply asks for objects and returns the pods' names in the order given. A run
+// that watches follows them from then on; empty: no run.
+func (c *Client) Apply(ctx context.Context, o agent.Objects, run string) (refs []agent.Ref, err error) {
+	err = c.call(ctx, "POST", "/berth/v1/apply", runQuery(run), o, &refs)
 	return refs, err
+}
+
+// Told says that the ends of pods were told to the user who awaited them.
+func (c *Client) Told(ctx context.Context, uids []types.UID) error {
+	return c.call(ctx, "POST", "/berth/v1/told", nil, uids, &struct{}{})
 }
 
 // Watch calls begun when the watch stands, then fn with the newest status of each
 // pod, then with all that happens. lost counts what a slow reader missed. It
 // returns when ctx ends, fn fails, or with ErrCut.
 func (c *Client) Watch(ctx context.Context, begun func(), fn func(u agent.Update, lost int) error) error {
-	resp, err := c.request(ctx, "GET", "/berth/v1/watch", nil, nil)
+	return c.WatchAs(ctx, "", nil, begun, fn)
+}
+
+// WatchAs is Watch for a run, which follows the pods with these uids.
+func (c *Client) WatchAs(ctx context.Context, run string, uids []types.UID, begun func(), fn func(u agent.Update, lost int) error) error {
+	q := runQuery(run)
+	for _, uid := range uids {
+		q.Add("uid", string(uid))
+	}
+	resp, err := c.request(ctx, "GET", "/berth/v1/watch", q, nil)
 	if err != nil {
 		return err
 	}
@@ -184,6 +200,28 @@ func (c *Client) DeleteRef(ctx context.Context, ref agent.Ref, grace *int64) err
 	q := graceQuery(grace)
 	q.Set("uid", string(ref.UID))
 	return c.call(ctx, "DELETE", podPath(ref.Namespace, ref.Name), q, nil, &ref)
+}
+
+// Release says that a run follows a pod no more, and ends exactly that pod unless
+// another run follows it: then followed is true.
+func (c *Client) Release(ctx context.Context, run string, ref agent.Ref, grace *int64) (followed bool, err error) {
+	q := graceQuery(grace)
+	q.Set("uid", string(ref.UID))
+	q.Set("run", run)
+	err = c.call(ctx, "DELETE", podPath(ref.Namespace, ref.Name), q, nil, &ref)
+	var answer *Error
+	if errors.As(err, &answer) && answer.Code == http.StatusConflict {
+		return true, nil
+	}
+	return false, err
+}
+
+func runQuery(run string) url.Values {
+	q := url.Values{}
+	if run != "" {
+		q.Set("run", run)
+	}
+	return q
 }
 
 func podPath(namespace, name string) string {

@@ -6,5 +6,5 @@
 // /berth/v1. Today it is served on a unix socket in the run folder, which only
 // root can open; whoever can open it may do everything.
 //
-// Handlers hold no state: they ask the agent. One file a resource, api_<it>.go.
+// Handlers hold no state but which runs follow which pods: they ask the agent. One file a resource, api_<it>.go.
 package nodeapi

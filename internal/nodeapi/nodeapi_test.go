@@ -67,6 +67,8 @@ func (f *fakeAgent) Apply(_ context.Context, o agent.Objects) (refs []agent.Ref,
 	return refs, nil
 }
 
+func (f *fakeAgent) Told(uids []types.UID) { f.call("told %v", uids) }
+
 func (f *fakeAgent) Pods() []*corev1.Pod {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -233,7 +235,7 @@ func TestRequestsReachTheAgent(t *testing.T) {
 	refs, err := c.Apply(ctx, agent.Objects{
 		Pods:    []*corev1.Pod{podOf("a", "", corev1.PodStatus{}), podOf("b", "", corev1.PodStatus{})},
 		Secrets: []*corev1.Secret{{Data: map[string][]byte{"key": []byte("value")}}},
-	})
+	}, "")
 	if err != nil || len(refs) != 2 || refs[1].Name != "b" {
 		t.Errorf("apply: %v, %v", refs, err)
 	}
@@ -273,7 +275,7 @@ func TestErrorsKeepTheirKind(t *testing.T) {
 	c, _ := serve(t, &fakeAgent{})
 	ctx := t.Context()
 	_, noPod := c.Delete(ctx, "default", "none", nil)
-	_, bad := c.Apply(ctx, agent.Objects{Pods: []*corev1.Pod{podOf("bad", "", corev1.PodStatus{})}})
+	_, bad := c.Apply(ctx, agent.Objects{Pods: []*corev1.Pod{podOf("bad", "", corev1.PodStatus{})}}, "")
 	_, relative := c.ImportImages(ctx, "relative")
 	_, noLog := c.ContainerLog(ctx, ContainerLogRequest{Namespace: "default", Pod: "none", Container: "app"})
 	for what, e := range map[string]struct {

@@ -23,6 +23,8 @@ import (
 type Agent interface {
 	// Apply asks for objects and returns the pods' names in the order given.
 	Apply(ctx context.Context, o agent.Objects) ([]agent.Ref, error)
+	// Told says that the ends of pods were told to who awaited them.
+	Told(uids []types.UID)
 	// Pods lists all pods with their newest status.
 	Pods() []*corev1.Pod
 	// Watch calls fn with the newest status of each pod, then with all that
@@ -65,6 +67,7 @@ type Server struct {
 	cfg    Config
 	mux    *http.ServeMux
 	active activity
+	runs   followers
 }
 
 // New returns a Server; nothing is served before Serve.
@@ -84,6 +87,7 @@ func New(cfg Config) (*Server, error) {
 		"GET /berth/v1/version":                      s.version,
 		"POST /berth/v1/leave":                       s.leave,
 		"POST /berth/v1/apply":                       s.apply,
+		"POST /berth/v1/told":                        s.told,
 		"GET /berth/v1/watch":                        s.watch,
 		"GET /berth/v1/logs":                         s.logs,
 		"POST /berth/v1/pods/{namespace}/{pod}/stop": s.stopPod,
@@ -159,6 +163,8 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code := http.StatusInternalServerError
 	var bad badRequest
 	switch {
+	case errors.Is(err, errFollowed):
+		code = http.StatusConflict
 	case errors.Is(err, agent.ErrNoPod), errors.Is(err, agent.ErrNoContainer), errors.Is(err, imagestore.ErrNotFound):
 		code = http.StatusNotFound
 	case errors.As(err, &bad), errors.Is(err, imagestore.ErrInvalidReference), errors.Is(err, imagestore.ErrAmbiguous):

@@ -7,6 +7,11 @@
 // it has not ended, so that its containers are taken over and not made anew;
 // anything else is a new pod, and the old one is deleted.
 //
+// A pod that has ended counts as the same all the same while its result is owed:
+// somebody awaits its end and was not told (Await, Told), or it was taken over
+// from a former process and ended after that, where nobody could see it. So a
+// pod never runs twice because of who was killed when.
+//
 // It does no I/O but writing its records, and starts nothing.
 package podstore
 
@@ -74,7 +79,15 @@ type entry struct {
 	// left says that the pod is known from a former process only, and that
 	// nobody has asked for it since.
 	left bool
+	// awaited says that somebody waits for the pod's end and was not told of it.
+	awaited bool
+	// crossed says that a former process left the pod before it ended, and that
+	// nobody has asked for it since.
+	crossed bool
 }
+
+// owed says that the end of the pod is still to be told.
+func (e *entry) owed() bool { return e.awaited || e.crossed }
 
 // record is an entry on disk.
 type record struct {
@@ -82,6 +95,8 @@ type record struct {
 	Pod    *corev1.Pod       `json:"pod"`
 	Stop   *lifecycle.Stop   `json:"stop,omitempty"`
 	Reject *lifecycle.Reject `json:"reject,omitempty"`
+	// Awaited is entry.awaited.
+	Awaited bool `json:"awaited,omitempty"`
 }
 
 const bucket = "pods"
@@ -123,14 +138,17 @@ func New(cfg Config) (*Store, error) {
 		}
 		d := Desired{Pod: r.Pod, Stop: r.Stop, Reject: r.Reject}
 		// A deletion that was asked for goes on, whoever asks for what now.
-		s.pods[types.UID(uid)] = &entry{hash: r.Hash, left: r.Pod.DeletionTimestamp == nil, desired: d}
+		left := r.Pod.DeletionTimestamp == nil
+		s.pods[types.UID(uid)] = &entry{
+			hash: r.Hash, desired: d, left: left, awaited: r.Awaited, crossed: left && !cfg.Ended(types.UID(uid)),
+		}
 	}
 	return s, nil
 }
 
 // Set asks for a pod, and returns its uid. A pod without a uid is the one of
 // the same name and content that has not ended, in this process or a former
-// one; otherwise it is a new pod, and the one of its name is deleted. A pod with
+// one, or whose end is owed; otherwise it is a new pod, and the one of its name is deleted. A pod with
 // a uid is taken as it is. The store keeps pod: do not change it afterwards.
 func (s *Store) Set(pod *corev1.Pod) (types.UID, error) {
 	hash, err := contentHash(pod)
@@ -141,6 +159,7 @@ func (s *Store) Set(pod *corev1.Pod) (types.UID, error) {
 	defer s.mu.Unlock()
 	if pod.UID == "" {
 		if uid, e := s.same(pod, hash); e != nil {
+			e.crossed = false
 			if e.left {
 				e.left = false
 				s.changed(uid)
@@ -167,16 +186,39 @@ func (s *Store) Set(pod *corev1.Pod) (types.UID, error) {
 	return pod.UID, nil
 }
 
-// same finds the living pod that a pod without uid is.
+// same finds the pod that a pod without uid is.
 func (s *Store) same(pod *corev1.Pod, hash string) (types.UID, *entry) {
 	for uid, e := range s.pods {
 		p := e.desired.Pod
 		if p.Namespace == pod.Namespace && p.Name == pod.Name && e.hash == hash &&
-			p.DeletionTimestamp == nil && e.desired.Stop == nil && e.desired.Reject == nil && !s.cfg.Ended(uid) {
+			p.DeletionTimestamp == nil && e.desired.Stop == nil && e.desired.Reject == nil && (e.owed() || !s.cfg.Ended(uid)) {
 			return uid, e
 		}
 	}
 	return "", nil
+}
+
+// Await says that somebody waits for the end of a pod: until Told, it counts as
+// the same pod even when it has ended.
+func (s *Store) Await(uid types.UID) { s.setAwaited(uid, true) }
+
+// Told says that the end of a pod was told to those who waited for it.
+func (s *Store) Told(uid types.UID) { s.setAwaited(uid, false) }
+
+func (s *Store) setAwaited(uid types.UID, awaited bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.pods[uid]
+	if !ok {
+		return
+	}
+	if !awaited {
+		e.crossed = false
+	}
+	if e.awaited != awaited {
+		e.awaited = awaited
+		s.write(e)
+	}
 }
 
 func (s *Store) deleteNamesakes(pod *corev1.Pod) {
@@ -297,7 +339,9 @@ func (s *Store) Forget(uid types.UID) {
 
 // write remembers an entry on disk.
 func (s *Store) write(e *entry) {
-	data, err := json.Marshal(record{Hash: e.hash, Pod: e.desired.Pod, Stop: e.desired.Stop, Reject: e.desired.Reject})
+	data, err := json.Marshal(record{
+		Hash: e.hash, Pod: e.desired.Pod, Stop: e.desired.Stop, Reject: e.desired.Reject, Awaited: e.awaited,
+	})
 	if err != nil {
 		panic(fmt.Sprintf("podstore: a pod that was decoded cannot be encoded: %v", err))
 	}

@@ -244,3 +244,38 @@ func TestTornRecordsCostOnlyThemselves(t *testing.T) {
 		t.Errorf("left %v", got)
 	}
 }
+
+func TestAnEndThatIsOwedIsToldAndNotRunAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		do   func(n *node, uid types.UID)
+		same bool
+	}{
+		"ended, nobody waits":             {func(n *node, uid types.UID) { n.ended[uid] = true }, false},
+		"ended, awaited":                  {func(n *node, uid types.UID) { n.store.Await(uid); n.ended[uid] = true }, true},
+		"ended, awaited, told":            {func(n *node, uid types.UID) { n.store.Await(uid); n.ended[uid] = true; n.store.Told(uid) }, false},
+		"awaited, known by a new process": {func(n *node, uid types.UID) { n.store.Await(uid); n.ended[uid] = true; n.restart() }, true},
+		"told, known by a new process": {func(n *node, uid types.UID) {
+			n.store.Await(uid)
+			n.ended[uid] = true
+			n.store.Told(uid)
+			n.restart()
+		}, false},
+		"ended after a new process took it over":            {func(n *node, uid types.UID) { n.restart(); n.ended[uid] = true }, true},
+		"ended before a new process took it over":           {func(n *node, uid types.UID) { n.ended[uid] = true; n.restart() }, false},
+		"ended after a new process took it over, then told": {func(n *node, uid types.UID) { n.restart(); n.ended[uid] = true; n.store.Told(uid) }, false},
+		"asked for again after a new process took it over, then ended": {func(n *node, uid types.UID) {
+			n.restart()
+			n.set(web("a"))
+			n.ended[uid] = true
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			uid := n.set(web("a"))
+			c.do(n, uid)
+			if again := n.set(web("a")); (again == uid) != c.same {
+				t.Errorf("the pod %s, asked for again, is %s", uid, again)
+			}
+		})
+	}
+}

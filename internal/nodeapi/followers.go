@@ -1,0 +1,69 @@
+package nodeapi
+
+import (
+	"errors"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// errFollowed says that a pod goes on because another run follows it.
+var errFollowed = errors.New("another berth run follows the pod")
+
+// followers are the runs that watch, and the pods that each follows. The zero
+// value is ready to use, by several goroutines.
+type followers struct {
+	mu   sync.Mutex
+	runs map[string]*follower
+}
+
+type follower struct {
+	watches int
+	pods    map[types.UID]bool
+}
+
+// begin notes a watch of a run and returns what notes its end.
+func (f *followers) begin(run string) (end func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.runs == nil {
+		f.runs = make(map[string]*follower)
+	}
+	r := f.runs[run]
+	if r == nil {
+		r = &follower{pods: make(map[types.UID]bool)}
+		f.runs[run] = r
+	}
+	r.watches++
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if r.watches--; r.watches == 0 {
+			delete(f.runs, run)
+		}
+	}
+}
+
+// follow notes that a run, if it watches, follows a pod.
+func (f *followers) follow(run string, uid types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r := f.runs[run]; r != nil {
+		r.pods[uid] = true
+	}
+}
+
+// release notes that a run follows a pod no more, and says whether others do.
+// Of several that let go at once, exactly the last is told that none does.
+func (f *followers) release(run string, uid types.UID) (followed bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, r := range f.runs {
+		if name == run {
+			delete(r.pods, uid)
+		} else if r.pods[uid] {
+			followed = true
+		}
+	}
+	return followed
+}
