@@ -4,7 +4,25 @@ import (
 	"crypto/sha256"
 	"net"
 	"net/netip"
+
+	"github.com/berth-run/berth/internal/cri/network"
 )
+
+// ValidateCIDR says why a range can't be that of pods on any machine.
+func ValidateCIDR(cidr netip.Prefix) error { return network.ValidateRange(cidr) }
+
+// CheckCIDR says why the range that was asked for can't be that of pods on this
+// machine; nil if none was asked for.
+func (c Config) CheckCIDR() error {
+	if !c.CIDR.IsValid() {
+		return nil
+	}
+	c.ShimBinary, c.DemoBinary = "-", "-" // not needed to find the bridge
+	if err := c.complete(); err != nil {
+		return err
+	}
+	return network.CheckRange(c.CIDR, c.Bridge)
+}
 
 // rootRanges is how many ranges there are for roots that are not the default
 // one: the /20s of 10.215.0.0 to 10.222.255.255, beside the default range.

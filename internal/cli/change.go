@@ -189,9 +189,10 @@ func (t *teller) event(p *podState, u agent.Update) []change {
 		who += "/" + e.Container
 	}
 	key := who + " " + e.Reason
-	if t.warned[key] == e.Message {
+	text := brief(e.Message)
+	if t.warned[key] == text {
 		return nil
 	}
-	t.warned[key] = e.Message
-	return []change{{who, "warning: " + e.Reason + ": " + oneLine(e.Message)}}
+	t.warned[key] = text
+	return []change{{who, "warning: " + e.Reason + ": " + text}}
 }

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -131,6 +132,12 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 				return fmt.Errorf("berth %s needs root (it makes namespaces, mounts, cgroups and networks) and runs as uid %d: try sudo berth %s",
 					cmd.Name(), os.Geteuid(), cmd.Name())
 			}
+			if slices.Contains([]string{"run", "agent"}, cmd.Name()) {
+				// Later, each pod would fail for it again and again.
+				if err := a.config().CheckCIDR(); err != nil {
+					return &exitError{code: exitUsage, cause: err}
+				}
+			}
 			return nil
 		},
 	}
@@ -186,8 +193,12 @@ func needsRoot(cmd *cobra.Command) bool {
 // complete checks the flags that all commands have.
 func (a *app) complete() (err error) {
 	if a.cidr != "" {
-		if _, err := netip.ParsePrefix(a.cidr); err != nil {
+		cidr, err := netip.ParsePrefix(a.cidr)
+		if err != nil {
 			return fmt.Errorf("--network-cidr is %q, want a range such as 10.99.0.0/16", a.cidr)
+		}
+		if err := agent.ValidateCIDR(cidr); err != nil {
+			return err
 		}
 	}
 	a.log, err = newLogging(a.err, a.logLevel, a.logFormat)

@@ -39,6 +39,9 @@ func TestWrongCommandLines(t *testing.T) {
 		"logs web -f --previous":         "there is nothing to follow",
 		"--log-level loud version":       `--log-level is "loud"`,
 		"--network-cidr 1.2.3.4 version": "want a range such as",
+		"--network-cidr 10.1.2.3/8 ps":   "unlike 10.0.0.0/8; choose another",
+		"--network-cidr fd00::/64 ps":    "it is not IPv4",
+		"--network-cidr 127.0.0.0/8 ps":  "it is reserved",
 		"completion tcsh":                "invalid argument",
 	} {
 		out, code := call(strings.Fields(line)...)

@@ -48,13 +48,13 @@ func (p *podState) stateOf(c *corev1.ContainerStatus) state {
 		return ended(c.State.Terminated)
 	case c.State.Waiting != nil:
 		w := c.State.Waiting
-		s := state{word: w.Reason, detail: oneLine(w.Message), mood: bad}
+		s := state{word: w.Reason, detail: brief(w.Message), mood: bad}
 		switch held, _, _ := strings.Cut(s.detail, ": "); {
 		case inPostStart(c):
 			return state{word: "postStart hook running", mood: waiting}
 		case (w.Reason == "ContainerCreating" || w.Reason == "PodInitializing") && isReason(held):
 			// The pod as a whole does not come up.
-			return state{word: "creating: " + held, detail: strings.TrimPrefix(s.detail, held+": "), mood: waiting}
+			return state{word: "creating: " + held, detail: brief(strings.TrimPrefix(s.detail, held+": ")), mood: waiting}
 		}
 		switch w.Reason {
 		case "", "ContainerCreating":
@@ -86,7 +86,7 @@ func isReason(word string) bool {
 
 // ended says how a container ended.
 func ended(t *corev1.ContainerStateTerminated) state {
-	s := state{mood: bad, detail: oneLine(t.Message)}
+	s := state{mood: bad, detail: brief(t.Message)}
 	switch {
 	case t.ExitCode == 0 && t.Signal == 0:
 		return state{word: "completed"}

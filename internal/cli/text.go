@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"regexp"
 	"strings"
 	"unicode"
 
@@ -58,6 +59,25 @@ func skipEscape(rs []rune, i int) int {
 		return len(rs) - 1
 	}
 	return i + 1
+}
+
+// wrapping is what errors about sandboxes begin with, and the pod's line or the
+// reason before says already.
+var wrapping = regexp.MustCompile(`^(Failed to create pod sandbox: |cannot (run|make|create) sandbox of pod \S+: |cannot connect the sandbox: |cannot set up the pod's network: )+`)
+
+// hexID is an id of a container or sandbox, or a digest.
+var hexID = regexp.MustCompile(`(sha256:)?\b[0-9a-f]{64}\b`)
+
+// brief is a message's first line with what is new in it first, and with short
+// ids, so that the same trouble makes the same line.
+func brief(message string) string {
+	message = wrapping.ReplaceAllString(oneLine(message), "")
+	return hexID.ReplaceAllStringFunc(message, func(id string) string {
+		if strings.HasPrefix(id, "sha256:") {
+			return id
+		}
+		return id[:12]
+	})
 }
 
 // runeCells is how many cells of a terminal a rune takes.

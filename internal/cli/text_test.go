@@ -249,3 +249,17 @@ func TestTheNameOfAContainerIsNeverCut(t *testing.T) {
 		}
 	}
 }
+
+func TestMessagesBeginWithWhatIsNew(t *testing.T) {
+	id := strings.Repeat("0123456789abcdef", 4)
+	for text, want := range map[string]string{
+		"Failed to create pod sandbox: cannot run sandbox of pod default/web: cannot connect the sandbox: cannot set up the pod's network: no address is left": "no address is left",
+		"cannot start container " + id + ": gone": "cannot start container 0123456789ab: gone",
+		"image x@sha256:" + id:                    "image x@sha256:" + id,
+		"one\ntwo":                                "one …",
+	} {
+		if got := brief(text); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+}

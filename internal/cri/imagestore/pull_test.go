@@ -427,7 +427,7 @@ func mountCount(t *testing.T) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.Count(string(raw), "\n")
+	return strings.Count(string(raw), "/"+t.Name()) // others mount things at the same time
 }
 
 func BenchmarkGet(b *testing.B) {

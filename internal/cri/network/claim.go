@@ -68,7 +68,7 @@ func (n *Network) reserve(req Request, inode uint64) (p *pod, before Lease, bloc
 	for i, cidr := range n.cidrs {
 		ip, err := ipam.Next(ipam.State{Range: cidr, Last: n.last[i], Taken: func(a netip.Addr) bool { return n.taken[a] != "" }})
 		if err != nil {
-			return nil, Lease{}, nil, fmt.Errorf("%w: %d pods have one; remove pods or choose a larger range with --network-cidr", err, len(n.pods))
+			return nil, Lease{}, nil, fmt.Errorf("%w (pods with one: %d): remove pods, or choose a larger range with --network-cidr", err, len(n.pods))
 		}
 		l.IPs = append(l.IPs, ip)
 	}

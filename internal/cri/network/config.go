@@ -64,10 +64,8 @@ func (c *Config) complete() error {
 	if len(c.Bridge) > maxLinkName || strings.ContainsAny(c.Bridge, "/ \t\n:") || c.Bridge == "." || c.Bridge == ".." {
 		errs = append(errs, fmt.Errorf("network: %q is not a name for a bridge: at most %d bytes without space, colon or slash", c.Bridge, maxLinkName))
 	}
-	if err := ipam.Validate(c.CIDR); err != nil {
-		errs = append(errs, fmt.Errorf("network: cannot use %s for pods: %w; choose another with --network-cidr", c.CIDR, err))
-	} else if !c.CIDR.Addr().Is4() {
-		errs = append(errs, fmt.Errorf("network: cannot use %s for pods: it is not IPv4; choose an IPv4 range with --network-cidr", c.CIDR))
+	if err := ValidateRange(c.CIDR); err != nil {
+		errs = append(errs, fmt.Errorf("network: %w", err))
 	}
 	if c.CIDR6.IsValid() {
 		if err := ipam.Validate(c.CIDR6); err != nil {
@@ -80,4 +78,15 @@ func (c *Config) complete() error {
 		errs = append(errs, fmt.Errorf("network: Config.MTU is %d, want 0 or at least 1280", c.MTU))
 	}
 	return errors.Join(errs...)
+}
+
+// ValidateRange says why an IPv4 range can't be that of pods on any machine.
+func ValidateRange(cidr netip.Prefix) error {
+	if err := ipam.Validate(cidr); err != nil {
+		return fmt.Errorf("cannot use %s for pods: %w; choose another with --network-cidr", cidr, err)
+	}
+	if !cidr.Addr().Is4() {
+		return fmt.Errorf("cannot use %s for pods: it is not IPv4; choose an IPv4 range with --network-cidr", cidr)
+	}
+	return nil
 }

@@ -142,7 +142,7 @@ func (n *Network) adopt() error {
 func (n *Network) Setup(ctx context.Context, req Request) (Result, error) {
 	res, err := n.setup(ctx, req)
 	if err != nil {
-		return Result{}, fmt.Errorf("cannot set up the network of pod %s: %w", req.ID, err)
+		return Result{}, fmt.Errorf("cannot set up the pod's network: %w", err)
 	}
 	return res, nil
 }

@@ -400,6 +400,9 @@ func TestRangeExhaustedAndFreedAgain(t *testing.T) {
 	if !errors.Is(err, ipam.ErrExhausted) || !strings.Contains(err.Error(), "--network-cidr") || !strings.Contains(err.Error(), cfg.CIDR.String()) {
 		t.Fatalf("error %v; want one that names the range and the flag", err)
 	}
+	if strings.Contains(err.Error(), "extra") {
+		t.Errorf("error %v names the sandbox, so that no two are alike", err)
+	}
 	if err := n.Teardown(t.Context(), "3"); err != nil {
 		t.Fatal(err)
 	}
@@ -456,9 +459,12 @@ func TestClashNamesTheInterface(t *testing.T) {
 				defer netlink.RouteDel(r)
 			}
 			cfg.CIDR = netip.MustParsePrefix(c.cidr)
+			var clash *ClashError
+			if err := CheckRange(cfg.CIDR, cfg.Bridge); !errors.As(err, &clash) || clash.Link != cable.Attrs().Name {
+				t.Errorf("CheckRange finds %v; want a clash with %s", err, cable.Attrs().Name)
+			}
 			n := open(t, cfg)
 			err = n.Up(t.Context())
-			var clash *ClashError
 			if !errors.As(err, &clash) || clash.Link != cable.Attrs().Name || !strings.Contains(err.Error(), "--network-cidr") {
 				t.Errorf("error %v; want a clash with %s", err, cable.Attrs().Name)
 			}
@@ -678,7 +684,7 @@ func TestChangeOfRange(t *testing.T) {
 
 func TestConfigProblemsAreReportedAtOnce(t *testing.T) {
 	_, err := New(Config{Bridge: "much too long a name", CIDR: netip.MustParsePrefix("10.0.0.1/8"), MTU: 3})
-	for _, want := range []string{"StateDir", "much too long", "did you mean 10.0.0.0/8", "MTU"} {
+	for _, want := range []string{"StateDir", "much too long", "unlike 10.0.0.0/8; choose", "MTU"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not speak of %q", err, want)
 		}

@@ -58,7 +58,7 @@ func Validate(r netip.Prefix) error {
 	case !r.IsValid():
 		return errors.New("it is not a CIDR")
 	case r != r.Masked():
-		return fmt.Errorf("it has bits set behind the mask; did you mean %s?", r.Masked())
+		return fmt.Errorf("it has bits set behind the mask, unlike %s", r.Masked())
 	case r.Addr().Is4In6():
 		return errors.New("it is an IPv4 range written as IPv6")
 	case r.Addr().BitLen()-r.Bits() < 2:
