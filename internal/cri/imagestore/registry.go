@@ -75,7 +75,7 @@ func (r RegistryConfig) connect(ctx context.Context, named reference.Named, auth
 	if r.HostsDir != "" {
 		options.HostDir = dockerhosts.HostDirFromRoot(r.HostsDir)
 	}
-	hosts := dockerhosts.ConfigureHosts(ctx, options)
+	hosts := withPlainLoopback(dockerhosts.ConfigureHosts(ctx, options))
 	if given != nil && given.bearer != "" {
 		hosts = withBearer(hosts, registry, given.bearer)
 	}
