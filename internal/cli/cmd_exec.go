@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/remotecommand"
 	utilexec "k8s.io/client-go/util/exec"
 
@@ -27,7 +28,8 @@ func execCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "exec POD [-c CONTAINER] -- COMMAND [ARG...]",
 		Short: "Run a command in a container that runs",
-		Long: `Run a command in a container that runs. The exit code is the command's.
+		Long: `Run a command in a container that runs. The exit code is the command's;
+127 if there is no such command, 126 if it can't be executed.
 
 With -i the command gets what you type or pipe in, with -t it runs on a terminal;
 a shell wants both.`,
@@ -65,6 +67,9 @@ func (a *app) exec(ctx context.Context, arg string, command []string, o execOpti
 	}
 	container, err := oneContainer(pod, o.container)
 	if err != nil {
+		return err
+	}
+	if err := execable(pod, container); err != nil {
 		return err
 	}
 	stdin, isFile := a.in.(*os.File)
@@ -106,7 +111,50 @@ func (a *app) exec(ctx context.Context, arg string, command []string, o execOpti
 	case ctx.Err() != nil:
 		return &exitError{code: exitSignal + int(syscall.SIGINT)}
 	}
-	return fmt.Errorf("cannot run %s in container %s of pod %s: %w", command[0], container, podName(pod.Namespace, pod.Name), err)
+	return execFailed(command[0], container, podName(pod.Namespace, pod.Name), err)
+}
+
+// execable says why nothing can be run in a container of a pod.
+func execable(pod *corev1.Pod, container string) error {
+	name := podName(pod.Namespace, pod.Name)
+	if isTerminal(&pod.Status) {
+		return fmt.Errorf("pod %s has ended: nothing can be run in it any more", name)
+	}
+	c := statusOf(&pod.Status, container)
+	switch {
+	case c == nil || c.State.Running != nil || inPostStart(c):
+		return nil // whoever starts the command knows better
+	case c.State.Terminated != nil:
+		return fmt.Errorf("container %s of pod %s has ended: %s", container, name, ended(c.State.Terminated).sentence())
+	}
+	p := &podState{spec: &pod.Spec, status: &pod.Status}
+	return fmt.Errorf("container %s of pod %s does not run: %s", container, name, p.stateOf(c).sentence())
+}
+
+// Exit codes of shells for a command that could not be started.
+const (
+	exitNotExecutable = 126
+	exitNoCommand     = 127
+)
+
+// execFailed puts an error of exec into one line without what only machines want.
+func execFailed(command, container, pod string, err error) error {
+	text := err.Error()
+	if _, cause, ok := strings.Cut(text, "unable to start container process: "); ok {
+		cause = strings.TrimPrefix(cause, fmt.Sprintf("exec: %q: ", command))
+		code := exitFailed
+		switch {
+		case strings.Contains(cause, "executable file not found"), strings.Contains(cause, "no such file or directory"):
+			code = exitNoCommand
+		case strings.Contains(cause, "permission denied"), strings.Contains(cause, "exec format error"), strings.Contains(cause, "is a directory"):
+			code = exitNotExecutable
+		}
+		return &exitError{code: code, cause: fmt.Errorf("cannot run %s in container %s of pod %s: %s", command, container, pod, brief(cause))}
+	}
+	for _, prefix := range []string{"Internal error occurred: ", "error executing command in container: ", "unable to upgrade connection: ", "no such container: "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return fmt.Errorf("cannot run %s in container %s of pod %s: %s", command, container, pod, brief(text))
 }
 
 // rawMode is a terminal that passes everything on, and its sizes.
