@@ -57,7 +57,7 @@ func (h History) actionStarted(e ActionStarted) History {
 	c.Starting = true
 	c.StartedIn = a.SandboxID
 	c.Round = h.RestartAll
-	c.ID, c.Seen, c.MadeAt, c.Stepped = "", false, time.Time{}, 0
+	c.ID, c.Seen, c.MadeAt, c.OnlyMade, c.Stepped = "", false, time.Time{}, false, 0
 	c.Exit, c.Stop, c.StopFailure, c.Probes = nil, nil, nil, nil
 	c.PostStart, c.PreStop = HookHistory{}, HookHistory{}
 	return h.with(a.Container, c)
@@ -151,7 +151,9 @@ func (h History) startEnded(e ActionEnded) History {
 	}
 	c.Starting = false
 	if e.ContainerID != "" {
-		c.ID, c.MadeAt = e.ContainerID, e.At
+		c.ID, c.MadeAt, c.OnlyMade = e.ContainerID, e.At, false
+	}
+	if e.Err == nil && e.ContainerID != "" {
 		c.RestartCount = max(c.RestartCount, a.Attempt)
 	}
 	if e.Err == nil && !e.Canceled {
@@ -174,11 +176,12 @@ func (h History) startEnded(e ActionEnded) History {
 	return h.with(a.Container, c)
 }
 
-// undoStart forgets a start that made no container.
+// undoStart forgets a start of which nothing ran.
 func (c ContainerHistory) undoStart() ContainerHistory {
 	c.Attempts--
 	c.Starting = false
 	c.StartedIn = ""
+	c.ID, c.Seen, c.MadeAt, c.OnlyMade, c.Stop = "", false, time.Time{}, false, nil
 	if c.LastExit != nil && c.LastExit.Attempt == c.Attempts-1 {
 		c.Exit, c.LastExit = c.LastExit, nil
 		c.ID, c.Seen = c.Exit.ID, true

@@ -55,6 +55,9 @@ type ContainerHistory struct {
 	ID     string    `json:"id,omitempty"`
 	Seen   bool      `json:"seen,omitempty"`
 	MadeAt time.Time `json:"madeAt,omitzero"`
+	// OnlyMade says that it was last seen as created, and that no start of it has
+	// ended since: unless one is under way, it never ran.
+	OnlyMade bool `json:"onlyMade,omitempty"`
 	// Stepped is how far the clock was set while the newest attempt ran: the
 	// runtime tells its start by the clock of then.
 	Stepped time.Duration `json:"stepped,omitempty"`

@@ -26,24 +26,37 @@ func (h History) looked(e Looked) History {
 			h = h.with(name, c.interrupted(e.Observed))
 		case c.ID != "" && c.Exit == nil && !seen[c.ID] && !starting(e.UnderWay, name) &&
 			(c.Seen || e.Observed.At.After(c.MadeAt)):
+			if c.OnlyMade {
+				h = h.with(name, c.undoStart())
+				continue
+			}
 			// Its start is unknown too, so that the back-off counts it as a crash.
-			h = h.with(name, c.ended(Exit{
-				ID: c.ID, Attempt: c.Attempts - 1, Unknown: true,
-				Reason:     ReasonContainerStatusUnknown,
-				Message:    "the container is gone from the runtime, and how it ended is not known",
-				FinishedAt: e.Observed.At,
-			}, e.Observed.At))
+			h = h.with(name, c.vanished(e.Observed.At))
 		}
 	}
 	return h
 }
 
+// vanished is the end of a container that may have run and is gone.
+func (c ContainerHistory) vanished(at time.Time) ContainerHistory {
+	return c.ended(Exit{
+		ID: c.ID, Attempt: c.Attempts - 1, Unknown: true,
+		Reason:     ReasonContainerStatusUnknown,
+		Message:    "the container is gone from the runtime, and how it ended is not known",
+		FinishedAt: at,
+	}, at)
+}
+
 // interrupted settles a start that the agent began before it died, and that
 // made no container that can be seen.
 func (c ContainerHistory) interrupted(o Observed) ContainerHistory {
+	if c.ID != "" && !c.OnlyMade {
+		c.Starting = false
+		return c.vanished(o.At) // it was seen to run
+	}
 	for _, s := range o.Sandboxes {
 		if s.ID == c.StartedIn {
-			// The runtime keeps a container before it runs: none kept, none ran.
+			// The runtime keeps a container that runs: none kept, none ran.
 			return c.undoStart()
 		}
 	}
@@ -74,7 +87,8 @@ func (h History) sawContainer(o Container, at time.Time) History {
 	if o.Attempt < c.Attempts-1 {
 		return h // an older attempt: its exit was folded, or is of no interest
 	}
-	if known && c.ID == o.ID && c.Seen && (c.Exit != nil || o.State != ContainerExited) {
+	onlyMade := o.State == ContainerCreated && c.Exit == nil && (c.ID != o.ID || c.MadeAt.IsZero() || !at.Before(c.MadeAt))
+	if known && c.ID == o.ID && c.Seen && c.OnlyMade == onlyMade && (c.Exit != nil || o.State != ContainerExited) {
 		return h
 	}
 	if o.Attempt > c.Attempts-1 {
@@ -89,6 +103,7 @@ func (h History) sawContainer(o Container, at time.Time) History {
 	}
 	c.ID = o.ID
 	c.Seen = true
+	c.OnlyMade = onlyMade
 	if c.MadeAt.IsZero() {
 		c.MadeAt = at
 	}

@@ -34,6 +34,8 @@ type agent struct {
 	life     int                 // the agent's life; what an earlier one began reports to nobody
 	// dead says that no agent runs: nobody looks, and nobody sees the clock set.
 	dead bool
+	// lurking says that it dies in the middle of the next start.
+	lurking bool
 	// pending are the effects to come of what is under way, in the order begun.
 	pending []*effect
 
@@ -209,7 +211,7 @@ func (a *agent) begin(act lifecycle.Action) {
 	}
 	ef := &effect{do: func() {
 		if e.Fail {
-			end(&lifecycle.Failed{Reason: failReason(act.Kind), Message: "the model made it fail"}, "")
+			end(&lifecycle.Failed{Reason: failReason(act.Kind), Message: "the model made it fail"}, a.leftByFailure(act))
 			return
 		}
 		end(a.effect(act))
@@ -224,6 +226,20 @@ func (a *agent) begin(act lifecycle.Action) {
 		}
 	}
 	a.after(took, ef.strike)
+	if act.Kind == lifecycle.StartContainer && a.chance(2) {
+		a.after(a.between(0, took), func() {
+			if ef.done || life != a.life {
+				return
+			}
+			if _, err := a.makeContainer(act); err == nil {
+				a.wake()
+			}
+			if a.lurking {
+				a.lurking = false
+				a.after(a.between(0, 10*time.Millisecond), a.die)
+			}
+		})
+	}
 	wk.cancel = func() {
 		if e.Late || a.chance(3) {
 			return // it takes effect all the same, and ends then
@@ -231,10 +247,26 @@ func (a *agent) begin(act lifecycle.Action) {
 		a.after(a.between(0, 20*time.Millisecond), func() {
 			if !ef.done {
 				ef.done = true
+				if act.Kind == lifecycle.StartContainer && life == a.life {
+					a.unmakeContainer(act)
+				}
 				end(&lifecycle.Failed{Reason: "Canceled", Message: "canceled"}, "")
 			}
 		})
 	}
+}
+
+// leftByFailure is the container that a failed action leaves as made and not run;
+// empty: none.
+func (a *agent) leftByFailure(act lifecycle.Action) (id string) {
+	if act.Kind != lifecycle.StartContainer {
+		return ""
+	}
+	if c := a.made(act); c != nil && a.chance(2) {
+		return c.ID
+	}
+	a.unmakeContainer(act)
+	return ""
 }
 
 func failReason(k lifecycle.ActionKind) string {
@@ -297,6 +329,16 @@ func (a *agent) flip(key lifecycle.ProbeKey, life int, good bool) {
 	})
 }
 
+// dieSoon lets the agent die now, or in the middle of the next start that makes a
+// container before it runs.
+func (a *agent) dieSoon() {
+	if a.chance(2) {
+		a.lurking = true
+		return
+	}
+	a.die()
+}
+
 // die kills the agent and starts it again: what was under way is forgotten, and
 // takes effect or not; the history is what was on disk.
 func (a *agent) die() {
@@ -316,6 +358,7 @@ func (a *agent) die() {
 	if a.chance(2) {
 		a.save() // the last write made it
 	}
+	a.loseMade()
 	a.history = a.readBack(a.durable)
 	a.decision = lifecycle.Decision{}
 	a.check.forget()
@@ -330,6 +373,18 @@ func (a *agent) die() {
 			a.say("the agent starts")
 			a.dead, a.woken = false, true
 		}
+	})
+}
+
+// loseMade removes some of the containers that were made and do not run: a
+// runtime forgets what was half made when it dies with the agent.
+func (a *agent) loseMade() {
+	a.containers = slices.DeleteFunc(a.containers, func(c *container) bool {
+		lost := c.State == lifecycle.ContainerCreated && a.chance(2)
+		if lost {
+			a.say("%s was made, and is lost", c.ID)
+		}
+		return lost
 	})
 }
 

@@ -16,6 +16,7 @@ type checker struct {
 
 	status    *corev1.PodStatus // last reported
 	starts    map[string]int    // processes started, by container
+	ran       map[string]bool   // by id
 	began     func(lifecycle.Action)
 	same      time.Time // the instant, and how many actions began at it
 	count     int
@@ -29,7 +30,7 @@ type checker struct {
 }
 
 func newChecker(a *agent) *checker {
-	c := &checker{a: a, starts: map[string]int{}}
+	c := &checker{a: a, starts: map[string]int{}, ran: map[string]bool{}}
 	c.began = c.actionBegan
 	return c
 }
@@ -122,6 +123,7 @@ func (c *checker) started(x *container) {
 		}
 	}
 	c.starts[x.Name]++
+	c.ran[x.ID] = true
 	spec, init := a.spec(x.Name)
 	// Each round of "restart all containers" is a life of its own, and so is
 	// each image.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 // then left out.
 func (c *checker) decided(in lifecycle.Input, d lifecycle.Decision, h lifecycle.History, fresh bool) {
 	c.reported(&d.Status)
+	c.invented(&d.Status)
 	if h.Termination != nil {
 		c.graceLeft(h.Termination)
 	}
@@ -45,6 +47,25 @@ func (c *checker) decided(in lifecycle.Input, d lifecycle.Decision, h lifecycle.
 	}
 	c.lookAgain(settled, d)
 	c.stable(settled, d)
+}
+
+// invented: a container that never ran has no end that is not known, unless it
+// was lost with its sandbox.
+func (c *checker) invented(status *corev1.PodStatus) {
+	if c.a.lost {
+		return
+	}
+	for _, list := range [][]corev1.ContainerStatus{status.InitContainerStatuses, status.ContainerStatuses} {
+		for i := range list {
+			end := list[i].State.Terminated
+			if end == nil || end.Reason != lifecycle.ReasonContainerStatusUnknown || end.ContainerID == "" {
+				continue
+			}
+			if _, id, _ := strings.Cut(end.ContainerID, "://"); !c.ran[id] {
+				c.fail("%s is said to have ended and never ran", id)
+			}
+		}
+	}
 }
 
 // lookAgain: nothing changes before LookAgain, and something does at it.

@@ -110,7 +110,7 @@ func (a *agent) plan(f fault.Fault) {
 	var do func()
 	switch f.Kind {
 	case fault.KillAgent:
-		do = a.die
+		do = a.dieSoon
 	case fault.SandboxLost:
 		do = a.loseSandbox
 	case fault.Clock:

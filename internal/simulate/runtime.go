@@ -63,17 +63,20 @@ func (a *agent) removeSandboxes(gone func(*sandbox) bool) {
 	})
 }
 
-func (a *agent) startContainer(act lifecycle.Action) (*lifecycle.Failed, string) {
+// makeContainer is the first half of a start: the container is there and does not
+// run. One of the same attempt that an earlier try left so is made anew.
+func (a *agent) makeContainer(act lifecycle.Action) (*container, *lifecycle.Failed) {
 	s := a.findSandbox(act.SandboxID)
 	if s == nil || !s.Ready {
-		return &lifecycle.Failed{Reason: lifecycle.ReasonCreateContainerError, Message: "there is no such sandbox"}, ""
+		return nil, &lifecycle.Failed{Reason: lifecycle.ReasonCreateContainerError, Message: "there is no such sandbox"}
 	}
 	for _, c := range a.containers {
-		if c.Name == act.Container && c.Attempt == act.Attempt {
+		if c.Name == act.Container && c.Attempt == act.Attempt && c.State != lifecycle.ContainerCreated {
 			// A runtime reserves the name of an attempt: the same start twice is one.
-			return nil, c.ID
+			return c, nil
 		}
 	}
+	a.unmakeContainer(act)
 	c := &container{Container: lifecycle.Container{ID: a.id(act.Container), Name: act.Container, SandboxID: act.SandboxID,
 		Attempt: act.Attempt, State: lifecycle.ContainerCreated, CreatedAt: a.now, Image: "image", ImageID: "sha256:image"}}
 	for _, spec := range allContainers(a.pod) {
@@ -82,6 +85,40 @@ func (a *agent) startContainer(act lifecycle.Action) (*lifecycle.Failed, string)
 		}
 	}
 	a.containers = append(a.containers, c)
+	return c, nil
+}
+
+// unmakeContainer removes what a start has made and not run.
+func (a *agent) unmakeContainer(act lifecycle.Action) {
+	a.containers = slices.DeleteFunc(a.containers, func(c *container) bool {
+		return c.Name == act.Container && c.Attempt == act.Attempt && c.State == lifecycle.ContainerCreated
+	})
+}
+
+// made is the container that a start has made and not run.
+func (a *agent) made(act lifecycle.Action) *container {
+	for _, c := range a.containers {
+		if c.Name == act.Container && c.Attempt == act.Attempt && c.State == lifecycle.ContainerCreated {
+			return c
+		}
+	}
+	return nil
+}
+
+func (a *agent) startContainer(act lifecycle.Action) (*lifecycle.Failed, string) {
+	c := a.made(act)
+	if c == nil {
+		var err *lifecycle.Failed
+		if c, err = a.makeContainer(act); err != nil {
+			return err, ""
+		}
+	}
+	if s := a.findSandbox(act.SandboxID); c.State == lifecycle.ContainerCreated && (s == nil || !s.Ready) {
+		return &lifecycle.Failed{Reason: lifecycle.ReasonRunContainerError, Message: "the sandbox is not ready"}, c.ID
+	}
+	if c.State != lifecycle.ContainerCreated {
+		return nil, c.ID
+	}
 	if a.chance(20) {
 		// Made, and could not start: as an OCI runtime does with a wrong command.
 		c.State = lifecycle.ContainerExited

@@ -27,6 +27,7 @@ type world struct {
 	containers []*container
 	leftovers  bool
 	volumes    bool
+	lost       bool // a sandbox was lost at some time
 	nextID     int
 
 	// woken says that the agent has a reason to look.
@@ -212,7 +213,7 @@ func (w *world) signal(c *container) {
 // loseSandbox ends the sandbox and all in it, as a reboot would.
 func (w *world) loseSandbox() {
 	w.say("the sandboxes and all in them are lost")
-	w.sandboxes, w.containers, w.volumes = nil, nil, false
+	w.sandboxes, w.containers, w.volumes, w.lost = nil, nil, false, true
 	w.wake()
 }
 
