@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/version"
 )
 
 // Exit codes of berth itself; berth run and berth exec pass on those of
@@ -148,7 +149,9 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 	f.StringVar(&a.logLevel, "log-level", "", "what the agent says of itself: debug, info, warn, error (default warn; info in the background)")
 	f.StringVar(&a.logFormat, "log-format", "text", "how it says it: text or json")
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetHelpCommand(&cobra.Command{Hidden: true, GroupID: "node"})
+	root.SetHelpCommand(helpCommand(root))
+	root.Version = version.String()
+	root.SetVersionTemplate(versionLine())
 	root.AddGroup(
 		&cobra.Group{ID: "pods", Title: "Pods:"},
 		&cobra.Group{ID: "node", Title: "This machine:"},
@@ -168,6 +171,24 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 		}
 	}
 	return root
+}
+
+// helpCommand is for those who type berth help run instead of berth run --help.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:         "help [COMMAND]",
+		Short:       "Explain berth or a command",
+		GroupID:     "node",
+		Annotations: map[string]string{withoutRoot: "true"},
+		RunE: func(_ *cobra.Command, args []string) error {
+			c, rest, err := root.Find(args)
+			if err != nil || c == nil || c == root && len(rest) > 0 {
+				return usageError("there is no command %q", strings.Join(args, " "))
+			}
+			c.InitDefaultHelpFlag()
+			return c.Help()
+		},
+	}
 }
 
 // withoutFlags leaves "[flags]" out of the usage of a command and those below it.

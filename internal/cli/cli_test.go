@@ -86,3 +86,20 @@ func TestValidateNamesEachProblem(t *testing.T) {
 		t.Errorf("it ends with %d:\n%s", code, out)
 	}
 }
+
+func TestHelpAndVersionAreFoundTheUsualWays(t *testing.T) {
+	version, _ := call("version")
+	for line, want := range map[string]string{
+		"--version":       version,
+		"help":            "berth runs Kubernetes Pods",
+		"help run":        "berth run FILE...",
+		"help image pull": "berth image pull",
+	} {
+		if out, code := call(strings.Fields(line)...); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("berth %s ends with %d: %s", line, code, out)
+		}
+	}
+	if out, code := call("help", "nope"); code != exitUsage || !strings.Contains(out, `there is no command "nope"`) {
+		t.Errorf("berth help nope ends with %d: %s", code, out)
+	}
+}

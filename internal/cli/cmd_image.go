@@ -111,6 +111,9 @@ func imagePull(a *app) *cobra.Command {
 					img, err := s.client.PullImage(cmd.Context(), ref, p.progress)
 					p.end()
 					if err != nil {
+						if strings.HasPrefix(err.Error(), "cannot pull image ") {
+							return err // it names the image already
+						}
 						return fmt.Errorf("cannot pull %s: %w", ref, err)
 					}
 					fmt.Fprintf(a.out, "%s %s\n", shortID(img.ID), strings.Join(imageNames(img), " "))

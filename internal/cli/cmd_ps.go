@@ -73,11 +73,16 @@ func choosePods(pods []corev1.Pod, args []string, namespace string) ([]corev1.Po
 	return chosen, nil
 }
 
-// findPods finds pods by NAME or NAMESPACE/NAME. Without a namespace, the one
-// called default comes first, then all.
+// findPods finds pods by NAME, NAMESPACE/NAME or, as kubectl prints them,
+// pod/NAME. Without a namespace, the one called default comes first, then all.
 func findPods(pods []corev1.Pod, arg, namespace string) []corev1.Pod {
 	if ns, name, ok := strings.Cut(arg, "/"); ok {
-		namespace, arg = ns, name
+		kind := slices.Contains([]string{"pod", "pods", "po"}, ns) &&
+			!slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Namespace == ns && p.Name == name })
+		if !kind {
+			namespace = ns
+		}
+		arg = name
 	}
 	pick := func(ns string) (found []corev1.Pod) {
 		for _, p := range pods {
@@ -100,14 +105,28 @@ func noSuchPod(arg string, pods []corev1.Pod) error {
 	if len(pods) == 0 {
 		return fmt.Errorf("there is no pod %s, nor any other", arg)
 	}
+	_, name, inNamespace := strings.Cut(arg, "/")
+	if !inNamespace {
+		name = arg
+	}
+	// Then it was looked for in one namespace only.
+	elsewhere := slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Name == name })
 	var names []string
 	for _, p := range pods[:min(len(pods), 8)] {
-		names = append(names, podName(p.Namespace, p.Name))
+		if elsewhere {
+			names = append(names, p.Namespace+"/"+p.Name)
+		} else {
+			names = append(names, podName(p.Namespace, p.Name))
+		}
 	}
 	if len(pods) > 8 {
 		names = append(names, "…")
 	}
-	return fmt.Errorf("there is no pod %s; there are: %s", arg, strings.Join(names, ", "))
+	where := ""
+	if elsewhere && !inNamespace {
+		where = " in that namespace"
+	}
+	return fmt.Errorf("there is no pod %s%s; there are: %s", arg, where, strings.Join(names, ", "))
 }
 
 // podName is how people call a pod.

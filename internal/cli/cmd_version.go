@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -16,8 +17,12 @@ func versionCommand(a *app) *cobra.Command {
 		Args:        cobra.NoArgs,
 		Annotations: map[string]string{withoutRoot: "true"},
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(a.out, "berth %s %s/%s\n", version.String(), runtime.GOOS, runtime.GOARCH)
+			_, err := io.WriteString(a.out, versionLine())
 			return err
 		},
 	}
+}
+
+func versionLine() string {
+	return fmt.Sprintf("berth %s %s/%s\n", version.String(), runtime.GOOS, runtime.GOARCH)
 }

@@ -191,6 +191,8 @@ func TestNamesOfPods(t *testing.T) {
 		{"web", "shop", "shop/web"},
 		{"shop/web", "", "shop/web"},
 		{"db", "", "shop/db a/db"},
+		{"pod/web", "", "web"},
+		{"po/web", "shop", "shop/web"},
 		{"only", "", "x/only"},
 		{"only", "default", ""},
 		{"none", "", ""},
@@ -260,6 +262,19 @@ func TestMessagesBeginWithWhatIsNew(t *testing.T) {
 	} {
 		if got := brief(text); got != want {
 			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestThePodsThereAreAreNamedSoThatTheyCanBeFound(t *testing.T) {
+	pods := []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello"}}, {ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "one"}}}
+	for arg, want := range map[string]string{
+		"hello":   "there is no pod hello in that namespace; there are: default/hello, x/one",
+		"y/hello": "there is no pod y/hello; there are: default/hello, x/one",
+		"other":   "there is no pod other; there are: hello, x/one",
+	} {
+		if got := noSuchPod(arg, pods).Error(); got != want {
+			t.Errorf("%s: %s, want %s", arg, got, want)
 		}
 	}
 }

@@ -119,3 +119,18 @@ func TestEndlessInput(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestOnlyWideTextIsCalledWide(t *testing.T) {
+	for text, want := range map[string]string{
+		"\x00\x00\x00abc":                     "NUL byte",
+		"a\x00bc: x\n":                        "NUL byte",
+		"\x00\x00\x00\x00\x00\x00\x00\x00":    "NUL byte",
+		"k\x00i\x00n\x00d\x00:\x00 \x00x\x00": "UTF-16",
+		"\x00k\x00i\x00n\x00d\x00:\x00 \x00x": "UTF-16",
+		"k\x00\x00\x00i\x00\x00\x00":          "UTF-32",
+	} {
+		if _, p := checkText([]byte(text)); p == nil || !strings.Contains(p.Message, want) {
+			t.Errorf("%q: %v, want %s", text, p, want)
+		}
+	}
+}

@@ -53,17 +53,18 @@ type Problem struct {
 	Rule     Rule
 }
 
-// String gives the problem on one line.
-func (p Problem) String() string {
+// String gives the problem on one line, without its severity.
+func (p Problem) String() string { return p.line("") }
+
+// line is String with a word of severity where compilers have it.
+func (p Problem) line(severity string) string {
 	var b strings.Builder
 	b.WriteString(p.File)
 	if p.Line > 0 {
 		fmt.Fprintf(&b, ":%d", p.Line)
 	}
 	b.WriteString(": ")
-	if p.Severity == Warning {
-		b.WriteString("warning: ")
-	}
+	b.WriteString(severity)
 	if p.Field != "" {
 		b.WriteString(p.Field + ": ")
 	}
@@ -82,7 +83,11 @@ type Problems []Problem
 func (ps Problems) Error() string {
 	lines := make([]string, len(ps))
 	for i, p := range ps {
-		lines[i] = p.String()
+		severity := ""
+		if p.Severity == Warning {
+			severity = "warning: "
+		}
+		lines[i] = p.line(severity)
 	}
 	return strings.Join(lines, "\n")
 }

@@ -84,7 +84,7 @@ func checkText(data []byte) ([]byte, *Problem) {
 		return bad(0, "the file is a program, not a manifest", "")
 	}
 	if i := bytes.IndexByte(data, 0); i >= 0 {
-		if i < 4 && len(data) > 4 && (data[0] == 0 || data[1] == 0) {
+		if isWide(data) {
 			return bad(0, "the file is UTF-16 or UTF-32 text, want UTF-8", "save it as UTF-8")
 		}
 		return bad(document{data: data}.lineOf(i), "the file holds a NUL byte, so it is not text", "give a YAML or JSON file")
@@ -109,6 +109,20 @@ func checkText(data []byte) ([]byte, *Problem) {
 		}
 	}
 	return data, nil
+}
+
+// isWide says that data looks like text of 16 or 32 bits a character: in what is
+// mostly ASCII, every other byte is zero.
+func isWide(data []byte) bool {
+	n := min(len(data), 64) &^ 3
+	var zeros [2]int
+	for i, b := range data[:n] {
+		if b == 0 {
+			zeros[i%2]++
+		}
+	}
+	all := zeros[0] == n/2 && zeros[1] == n/2
+	return n > 0 && !all && (zeros[0] == n/2 || zeros[1] == n/2)
 }
 
 // bareReturn finds a carriage return that would end a line for YAML only.
