@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/berth-run/berth/internal/shim"
 )
@@ -72,6 +73,9 @@ func TestAdoptedContainerExits(t *testing.T) {
 			if e := n.wait("a"); !e.Known || e.Code != 42 {
 				t.Errorf("exit is %+v, want code 42", e)
 			}
+			if log := n.read(r.LogPath); strings.Contains(log, "berth:") {
+				t.Errorf("the log speaks of lost lines although a shim read them all:\n%s", log)
+			}
 			reaper.Wait()
 			if !reapAtOnce {
 				_, _ = syscall.Wait4(pid, nil, 0, nil)
@@ -81,27 +85,51 @@ func TestAdoptedContainerExits(t *testing.T) {
 }
 
 // A container that ends and is reaped while no shim lives has an unknown exit
-// code: none is invented.
+// code: none is invented. Its log says that lines may be missing, also if its exit
+// code is still to be had.
 func TestEndWithoutShimIsUnknown(t *testing.T) {
-	n := newNode(t)
-	r := n.bundle("a", nil, "trap")
-	n.start(r)
-	n.logHas(r.LogPath, "ready")
-	list, err := n.List(n.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.killShim()
-	if err := syscall.Kill(list[0].PID, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := syscall.Wait4(list[0].PID, nil, 0, nil); err != nil {
-		t.Fatal(err)
-	}
-	if e := n.wait("a"); e.Known || e.Code != 0 || e.Signal != 0 {
-		t.Errorf("exit is %+v, want an unknown one", e)
+	for name, reaped := range map[string]bool{"reaped": true, "zombie": false} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t)
+			r := n.bundle("a", nil, "trap")
+			n.start(r)
+			n.logHas(r.LogPath, "ready")
+			list, err := n.List(n.ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pid := list[0].PID
+			n.killShim()
+			if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if reaped {
+				_, err = syscall.Wait4(pid, nil, 0, nil)
+			} else {
+				err = unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := n.wait("a")
+			if reaped && (e.Known || e.Code != 0 || e.Signal != 0) {
+				t.Errorf("exit is %+v, want an unknown one", e)
+			}
+			if !reaped {
+				if !e.Known || e.Code != 42 {
+					t.Errorf("exit is %+v, want code 42", e)
+				}
+				_, _ = syscall.Wait4(pid, nil, 0, nil)
+			}
+			if got := strings.Count(n.read(r.LogPath), unreadNote); got != 1 {
+				t.Errorf("%d notes in the log:\n%s", got, n.read(r.LogPath))
+			}
+		})
 	}
 }
+
+// unreadNote is what the log of a container says that ended unread.
+const unreadNote = " stderr F berth: lines may be missing here: no shim was running when the container ended\n"
 
 // An incomplete line that the killed shim had read is completed by the next one.
 func TestKilledShimKeepsHalfALine(t *testing.T) {

@@ -114,6 +114,9 @@ func (s *Server) adopt(c *container, pidfd int) error {
 	if err := c.adoptStdio(st); err != nil {
 		s.log.Error("standard streams of a container are lost", "id", c.id, "err", err)
 	}
+	if c.endedUnread(st) {
+		c.noteUnread()
+	}
 	if c.proc == nil {
 		if st.Phase == starting {
 			// It may have run: nobody must start it again.
@@ -157,6 +160,31 @@ func (c *container) endedUnseen(st state) {
 		exit.OOMKilled = true
 	}
 	c.recordExit(exit)
+}
+
+// endedUnread says that a container that ran ended before this shim opened its
+// output: what a FIFO held then went with its last writer. What a terminal holds
+// stays as long as its holder does.
+func (c *container) endedUnread(st state) bool {
+	switch {
+	case st.Phase == created || c.log == nil:
+		return false
+	case c.proc == nil:
+		return true
+	case st.TTY:
+		return false
+	}
+	stat, err := readStat(c.proc.pid)
+	return err != nil || stat.state == 'Z'
+}
+
+// noteUnread says in the log that output may be missing, behind what there is of
+// a last line.
+func (c *container) noteUnread() {
+	for _, stream := range c.streams {
+		stream.flush()
+	}
+	c.log.note("lines may be missing here: no shim was running when the container ended")
 }
 
 // adoptStdio opens the container's streams again.

@@ -154,6 +154,11 @@ func (l *logFile) ingest(stream string, tail, data []byte, last bool) []byte {
 	return tail
 }
 
+// note adds a line of the shim's own, as if it were of stderr.
+func (l *logFile) note(text string) {
+	l.ingest("stderr", nil, []byte("berth: "+text), true)
+}
+
 // entry adds one entry to the batch, and makes room for it first.
 func (l *logFile) entry(stamp []byte, stream string, tag byte, line []byte) {
 	size := int64(len(stamp) + 1 + len(stream) + 3 + len(line) + 1)
