@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/signal"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/nodeapi"
 )
 
 type endOptions struct {
@@ -122,7 +125,8 @@ func endFlags(c *cobra.Command, o *endOptions) {
 var errSkip = errors.New("skip")
 
 // end does something to pods that ends them, and waits until they are over as
-// asked, or gone.
+// asked, or gone. It goes on with another agent when the one that it asked leaves
+// meanwhile, as that of a run does which has nothing more to follow.
 func (a *app) end(ctx context.Context, args []string, o endOptions, done string, over func(*corev1.PodStatus) bool, do func(context.Context, *session, *corev1.Pod) error) (err error) {
 	s, err := a.connectSettled(ctx)
 	if err != nil {
@@ -132,44 +136,113 @@ func (a *app) end(ctx context.Context, args []string, o endOptions, done string,
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	pods, err := s.client.Pods(ctx)
+	for deadline := time.Now().Add(handOver); errors.Is(err, nodeapi.ErrCut) && time.Now().Before(deadline); {
+		if s, err = a.reconnect(ctx, s); err != nil {
+			return err
+		}
+		pods, err = s.client.Pods(ctx)
+	}
 	if err != nil {
 		return err
 	}
 	if pods, err = choosePods(pods, args, o.namespace); err != nil {
 		return err
 	}
-	w := newEndWatch(over)
+	e := &ending{pods: pods, do: do, w: newEndWatch(over), out: a.out, done: done, asked: make(map[types.UID]bool)}
+	for deadline := time.Now().Add(handOver); ; {
+		err := e.with(ctx, s)
+		if !errors.Is(err, nodeapi.ErrCut) || time.Now().After(deadline) {
+			return errors.Join(append(e.errs, err)...)
+		}
+		if s, err = a.reconnect(ctx, s); errors.Is(err, errRemoved) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// reconnect leaves an agent that went away for the next. The session it returns
+// can be closed in any case.
+func (a *app) reconnect(ctx context.Context, s *session) (*session, error) {
+	a.begun = true
+	if s.own != nil {
+		return s, errors.New("the agent in this process does not answer")
+	}
+	s.client.Close()
+	next, err := a.connectSettled(ctx)
+	if err != nil {
+		return s, err
+	}
+	return next, nil
+}
+
+// ending ends pods, through one agent after another.
+type ending struct {
+	pods []corev1.Pod // those that are still to end
+	do   func(context.Context, *session, *corev1.Pod) error
+	w    *endWatch
+	out  io.Writer
+	done string
+
+	asked map[types.UID]bool
+	errs  []error
+}
+
+// with goes on with the agent of s. After nodeapi.ErrCut there is more to do.
+func (e *ending) with(ctx context.Context, s *session) error {
 	watching, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	defer func() { cancel(); group.Wait() }()
 	begun := make(chan struct{})
 	var once sync.Once
 	stands := func() { once.Do(func() { close(begun) }) }
+	e.w.fail(nil)
 	group.Go(func() {
-		err := s.client.Watch(watching, stands, w.update)
-		w.fail(err)
+		e.w.fail(s.client.Watch(watching, stands, e.w.update))
 		stands()
 	})
 	<-begun
+	if len(e.asked) > 0 {
+		// What has gone between two agents is not told.
+		left, err := s.client.Pods(ctx)
+		if err != nil {
+			return err
+		}
+		for _, p := range e.pods {
+			if !slices.ContainsFunc(left, func(q corev1.Pod) bool { return q.UID == p.UID }) {
+				e.w.gone(p.UID)
+			}
+		}
+	}
 	// All are asked first, so that they end side by side.
-	var errs []error
-	var asked []*corev1.Pod
-	for i := range pods {
-		switch err := do(ctx, s, &pods[i]); {
-		case errors.Is(err, errSkip):
-		case err != nil:
-			errs = append(errs, err)
-		default:
-			asked = append(asked, &pods[i])
+	for i := 0; i < len(e.pods); {
+		p := &e.pods[i]
+		if !e.asked[p.UID] && !e.w.isOver(p.UID) {
+			switch err := e.do(ctx, s, p); {
+			case errors.Is(err, nodeapi.ErrCut):
+				e.asked[p.UID] = false // or it was: asking once more does no harm
+				return err
+			case err != nil:
+				if !errors.Is(err, errSkip) {
+					e.errs = append(e.errs, err)
+				}
+				e.pods = slices.Delete(e.pods, i, i+1)
+				continue
+			}
+			e.asked[p.UID] = true
 		}
+		i++
 	}
-	for _, p := range asked {
-		if err := w.wait(ctx, p.UID); err != nil {
-			return errors.Join(append(errs, fmt.Errorf("cannot wait for the end of pod %s: %w", podName(p.Namespace, p.Name), err))...)
+	for len(e.pods) > 0 {
+		p := &e.pods[0]
+		if err := e.w.wait(ctx, p.UID); err != nil {
+			return fmt.Errorf("cannot wait for the end of pod %s: %w", podName(p.Namespace, p.Name), err)
 		}
-		fmt.Fprintf(a.out, "%s %s\n", podName(p.Namespace, p.Name), done)
+		fmt.Fprintf(e.out, "%s %s\n", podName(p.Namespace, p.Name), e.done)
+		e.pods = e.pods[1:]
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // endWatch knows which pods are over. Safe for concurrent use.
@@ -188,12 +261,22 @@ func newEndWatch(over func(*corev1.PodStatus) bool) *endWatch {
 
 func (w *endWatch) update(u agent.Update, _ int) error {
 	if u.Kind == agent.GoneUpdate || u.Status != nil && w.over(u.Status) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.ended[u.Pod.UID] = true
-		w.tell()
+		w.gone(u.Pod.UID)
 	}
 	return nil
+}
+
+func (w *endWatch) gone(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended[uid] = true
+	w.tell()
+}
+
+func (w *endWatch) isOver(uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ended[uid]
 }
 
 func (w *endWatch) fail(err error) {
