@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -102,6 +103,14 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 		return nil, err
 	}
 	return a, a.openHeart()
+}
+
+// CIDR is the range of the pods' addresses.
+func (a *Agent) CIDR() netip.Prefix {
+	if !a.cfg.CIDR.IsValid() {
+		return network.DefaultCIDR()
+	}
+	return a.cfg.CIDR.Masked()
 }
 
 func makeFolder(dir string) error {

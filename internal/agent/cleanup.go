@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 )
 
 // Cleanup stops all pods without grace and removes everything that berth made:
@@ -67,7 +68,14 @@ func removeFolder(dir, last string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return os.RemoveAll(dir)
+	err = os.RemoveAll(dir)
+	if errors.Is(err, unix.EBUSY) {
+		// Somebody mounted something at the folder itself: that is not berth's.
+		if left, readErr := os.ReadDir(dir); readErr == nil && len(left) == 0 {
+			return nil
+		}
+	}
+	return err
 }
 
 func mountsBelow(dir string) ([]string, error) {

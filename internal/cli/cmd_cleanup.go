@@ -26,7 +26,8 @@ func cleanupCommand(a *app) *cobra.Command {
 images, volumes, logs, records, networks, cgroups, mounts and its processes.
 Nothing stays behind. Other roots are not touched.
 
-An agent that runs must be stopped first; --force asks it to leave.`,
+Pods that live must be stopped first; --force does without, and ends an agent
+that does not answer.`,
 		Example: `  berth cleanup
   berth cleanup --force
   berth cleanup --root /tmp/try -y`,
@@ -62,8 +63,18 @@ func (a *app) cleanup(ctx context.Context, force, yes bool) error {
 	client := nodeapi.NewClient(socket)
 	defer client.Close()
 	running, askErr := ask(ctx, client)
-	if askErr == nil && !force {
-		return fmt.Errorf("an agent (process %d) runs on %s: stop it first, or say --force", running.PID, a.root)
+	switch {
+	case askErr == nil:
+		if err := a.fits(running, socket); err != nil {
+			return err
+		}
+		if !force {
+			if err := a.nothingLives(ctx, client, running); err != nil {
+				return err
+			}
+		}
+	case errors.Is(askErr, errMute) && !force:
+		return fmt.Errorf("%w; berth cleanup --force ends it", a.mute())
 	}
 	if !yes {
 		if err := a.confirm(fmt.Sprintf("Remove all pods, images, volumes and logs at %s?", a.root)); err != nil {
@@ -71,19 +82,33 @@ func (a *app) cleanup(ctx context.Context, force, yes bool) error {
 		}
 	}
 	if askErr == nil {
-		if err := client.Leave(ctx); err != nil && !errors.Is(err, nodeapi.ErrCut) {
+		if err := leave(ctx, client); err != nil && !errors.Is(err, nodeapi.ErrCut) {
 			return fmt.Errorf("cannot ask the agent (process %d) to leave: %w", running.PID, err)
 		}
 	}
-	deadline := time.Now().Add(patience)
+	if errors.Is(askErr, errMute) {
+		if err := a.config().EndOwner(ctx); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
 	for {
 		ag, err := agent.New(ctx, a.config())
-		if errors.Is(err, agent.ErrInUse) && (force || askErr != nil) && time.Now().Before(deadline) {
+		if errors.Is(err, agent.ErrInUse) && time.Since(began) < patience {
 			if force {
-				_ = client.Leave(ctx) // one that came meanwhile
+				if _, err := ask(ctx, client); err == nil {
+					_ = leave(ctx, client) // one that came meanwhile
+				} else if errors.Is(err, errMute) || time.Since(began) > leaveTime {
+					if err := a.config().EndOwner(ctx); err != nil {
+						return err
+					}
+				}
 			}
 			time.Sleep(pollEvery)
 			continue
+		}
+		if errors.Is(err, agent.ErrInUse) && !force {
+			return fmt.Errorf("%w, and does not leave: berth cleanup --force ends it", err)
 		}
 		if err != nil {
 			return err
@@ -93,6 +118,44 @@ func (a *app) cleanup(ctx context.Context, force, yes bool) error {
 		}
 		fmt.Fprintf(a.out, "removed everything at %s\n", a.root)
 		return nil
+	}
+}
+
+// leaveTime is how long an agent that cannot be talked to may take to leave before
+// it is ended.
+const leaveTime = 3 * time.Second
+
+// leave asks an agent to leave.
+func leave(ctx context.Context, client *nodeapi.Client) error {
+	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
+	return client.Leave(ctx)
+}
+
+// nothingLives refuses when an agent has pods that live. One that has just begun
+// has to look at them first.
+func (a *app) nothingLives(ctx context.Context, client *nodeapi.Client, running nodeapi.Version) error {
+	for deadline := time.Now().Add(settleTime); ; time.Sleep(pollEvery) {
+		pods, err := client.Pods(ctx)
+		if errors.Is(err, nodeapi.ErrCut) {
+			return nil // it leaves by itself
+		}
+		if err != nil {
+			return err
+		}
+		live, known := 0, true
+		for i := range pods {
+			if s := &pods[i].Status; !isTerminal(s) {
+				live++
+				known = known && s.Phase != ""
+			}
+		}
+		switch {
+		case live == 0:
+			return nil
+		case known || time.Now().After(deadline):
+			return fmt.Errorf("an agent (process %d) runs %s on %s: stop them first, or say --force", running.PID, count(live, "pod"), a.root)
+		}
 	}
 }
 

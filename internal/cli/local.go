@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -33,6 +34,10 @@ func startLocal(ctx context.Context, a *app) (*local, error) {
 	if err != nil {
 		return nil, err
 	}
+	root, err := filepath.Abs(a.root)
+	if err != nil {
+		return nil, err
+	}
 	ag, err := agent.New(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -42,7 +47,7 @@ func startLocal(ctx context.Context, a *app) (*local, error) {
 	l.left = left
 	l.server, err = nodeapi.New(nodeapi.Config{
 		Agent: ag,
-		Info:  nodeapi.Version{Version: version.String(), PID: os.Getpid(), Root: a.root},
+		Info:  nodeapi.Version{Version: version.String(), PID: os.Getpid(), Root: root, CIDR: ag.CIDR().String()},
 		Leave: sync.OnceFunc(func() { close(left) }),
 		Log:   a.log.logger,
 	})

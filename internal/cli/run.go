@@ -126,8 +126,8 @@ func (r *run) tellOthers(ctx context.Context) {
 		return
 	}
 	var names []string
-	for _, p := range r.session.own.agent.Pods() {
-		if r.board.byUID[p.UID] == nil && p.DeletionTimestamp == nil && !isTerminal(&p.Status) {
+	for _, p := range r.settledOthers(ctx) {
+		if p.DeletionTimestamp == nil && p.Status.Phase != "" && !isTerminal(&p.Status) {
 			names = append(names, podName(p.Namespace, p.Name))
 		}
 	}
@@ -140,6 +140,18 @@ func (r *run) tellOthers(ctx context.Context) {
 	}
 	r.app.note("%s of an earlier run %s on: %s (berth ps; berth stop ends them)",
 		count(len(names), "pod"), map[bool]string{true: "goes", false: "go"}[len(names) == 1], shown)
+}
+
+// settledOthers are the pods that are none of this run's, once the new agent has
+// looked at them.
+func (r *run) settledOthers(ctx context.Context) []*corev1.Pod {
+	for deadline := time.Now().Add(settleTime); ; time.Sleep(pollEvery) {
+		pods := slices.DeleteFunc(r.session.own.agent.Pods(), func(p *corev1.Pod) bool { return r.board.byUID[p.UID] != nil })
+		unknown := slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.Status.Phase == "" })
+		if !unknown || ctx.Err() != nil || time.Now().After(deadline) {
+			return pods
+		}
+	}
 }
 
 func (r *run) tellBackground() {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/berth-run/berth/internal/agent"
@@ -49,8 +52,15 @@ func (a *app) connect(ctx context.Context, where place) (*session, error) {
 	client := nodeapi.NewClient(path)
 	deadline := time.Now().Add(patience)
 	for {
-		if _, err := ask(ctx, client); err == nil {
+		running, err := ask(ctx, client)
+		if err == nil {
+			if err := a.fits(running, path); err != nil {
+				return nil, err
+			}
 			return &session{app: a, client: client}, nil
+		}
+		if errors.Is(err, errMute) {
+			return nil, a.mute()
 		}
 		if a.begun && !rootExists(a) {
 			return nil, errRemoved
@@ -79,6 +89,9 @@ func (a *app) connect(ctx context.Context, where place) (*session, error) {
 // connectSettled is connect for those who ask what there is: a new agent first
 // has to look at the pods it took up.
 func (a *app) connectSettled(ctx context.Context) (*session, error) {
+	if err := a.mustHaveRoot(ctx); err != nil {
+		return nil, err
+	}
 	s, err := a.connect(ctx, here)
 	if err != nil || s.own == nil {
 		return s, err
@@ -97,11 +110,69 @@ func (a *app) connectSettled(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
+// mustHaveRoot refuses to look for pods where no agent ever was: that would make
+// a root of what is most likely a typing error.
+func (a *app) mustHaveRoot(ctx context.Context) error {
+	if a.begun || rootExists(a) {
+		return nil
+	}
+	path, err := a.config().Socket()
+	if err != nil {
+		return err
+	}
+	client := nodeapi.NewClient(path)
+	defer client.Close()
+	if _, err := ask(ctx, client); err == nil || errors.Is(err, errMute) {
+		return nil // connect has more to say
+	}
+	return fmt.Errorf("there is nothing of berth's at %s: no pod has run there", a.root)
+}
+
+// errMute says that there is an agent which does not answer.
+var errMute = errors.New("the agent does not answer")
+
 // ask asks an agent who it is.
 func ask(ctx context.Context, client *nodeapi.Client) (nodeapi.Version, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return client.Version(ctx)
+	v, err := client.Version(limited)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		err = errMute
+	}
+	return v, err
+}
+
+// mute says which agent does not answer.
+func (a *app) mute() error {
+	pid := a.config().Owner()
+	if pid == "" {
+		return fmt.Errorf("%w, and does not run on %s", errMute, a.root)
+	}
+	return fmt.Errorf("the agent of %s (process %s) does not answer: it may be stopped (kill -CONT %s lets it go on) or hang (kill -KILL %s ends it; pods run on)",
+		a.root, pid, pid, pid)
+}
+
+// fits says why the agent at the socket is not the one that is meant.
+func (a *app) fits(running nodeapi.Version, socket string) error {
+	root, err := filepath.Abs(a.root)
+	if err != nil {
+		return err
+	}
+	if root != running.Root && !sameFolder(root, running.Root) {
+		return usageError("the agent at %s (process %d) works on the root %s, not on %s: roots need run folders of their own, leave --run out or choose another",
+			socket, running.PID, running.Root, root)
+	}
+	if a.cidr != "" && running.CIDR != "" && netip.MustParsePrefix(a.cidr).Masked().String() != running.CIDR {
+		return usageError("--network-cidr is %s, and the agent that runs (process %d) uses %s: leave it out, or stop all pods first",
+			a.cidr, running.PID, running.CIDR)
+	}
+	return nil
+}
+
+func sameFolder(a, b string) bool {
+	infoA, errA := os.Stat(a)
+	infoB, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
 // close ends the session, and with it an agent of this process. Pods run on; if

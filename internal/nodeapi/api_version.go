@@ -10,6 +10,7 @@ type Version struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 	Root    string `json:"root"`
+	CIDR    string `json:"cidr,omitempty"` // range of the pods' addresses
 }
 
 func (s *Server) version(w http.ResponseWriter, _ *http.Request) error { return answer(w, s.cfg.Info) }

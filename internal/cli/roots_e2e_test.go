@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/berth-run/berth/internal/agent"
+)
+
+func TestCleanupGoesOnWhenNoPodLives(t *testing.T) {
+	n := newNode(t)
+	n.must("run", "--until", "ready", n.file(pod("web", "Always", 1, "serve")))
+	if out, code := n.berth("cleanup", "-y"); code != 1 || !strings.Contains(out, "runs 1 pod on") {
+		t.Errorf("cleanup under a pod that lives ends with %d: %s", code, out)
+	}
+	n.must("stop", "web")
+	if out := n.must("cleanup", "-y"); !strings.Contains(out, "removed everything") {
+		t.Errorf("cleanup says: %s", out)
+	}
+	for _, left := range n.leftovers() {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
+func TestPodsThatEndedAreNotSaidToGoOn(t *testing.T) {
+	n := newNode(t)
+	first := n.start("run", n.file(pod("short", "Never", 1, "exit", "0", "--after", "0.4s")+pod("web", "Always", 1, "serve")))
+	first.await(`^web: ready`)
+	first.await(`^short/main: running`)
+	first.signal(syscall.SIGKILL)
+	first.wait()
+	time.Sleep(time.Second)
+	out := n.must("run", n.file(pod("other", "Never", 1, "true")))
+	if !strings.Contains(out, "1 pod of an earlier run goes on: web ") {
+		t.Errorf("it says:\n%s", out)
+	}
+}
+
+func TestAnAgentOfAnotherRootOrRangeIsRefused(t *testing.T) {
+	n := newNode(t)
+	run := filepath.Join(t.TempDir(), "run")
+	text := n.file(pod("web", "Always", 1, "serve"))
+	n.must("run", "--run", run, "--until", "ready", text)
+	other := &node{t: t, root: filepath.Join(t.TempDir(), "other")}
+	for _, args := range [][]string{{"run", "--run", run, text}, {"ps", "--run", run}, {"cleanup", "--run", run, "--force"}} {
+		if args[0] == "cleanup" {
+			if err := os.MkdirAll(other.root, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if out, code := other.berth(args...); code != 2 || !strings.Contains(out, "works on the root "+n.root) {
+			t.Errorf("%v of another root ends with %d: %s", args, code, out)
+		}
+	}
+	if out, code := n.berth("run", "--run", run, "--network-cidr", "10.99.64.0/24", text); code != 2 || !strings.Contains(out, "--network-cidr is 10.99.64.0/24") {
+		t.Errorf("run with another range ends with %d: %s", code, out)
+	}
+	n.must("rm", "--run", run, "--force", "web")
+	n.must("cleanup", "--run", run, "-y")
+}
+
+func TestCommandsMakeNoRoot(t *testing.T) {
+	n := newNode(t)
+	for _, args := range [][]string{{"ps"}, {"logs", "web"}, {"stop", "web"}, {"rm", "--all"}, {"exec", "web", "--", "true"}} {
+		if out, code := n.berth(args...); code != 1 || !strings.Contains(out, "there is nothing of berth's at "+n.root) {
+			t.Errorf("%v ends with %d: %s", args, code, out)
+		}
+	}
+	for _, left := range n.leftovers() {
+		t.Errorf("made: %s", left)
+	}
+}
+
+func TestCleanupOfAMountPointEmptiesIt(t *testing.T) {
+	n := newNode(t)
+	if err := os.MkdirAll(n.root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", n.root, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(n.root, unix.MNT_DETACH); _ = os.Remove(n.root) })
+	n.must("run", n.file(pod("job", "Never", 1, "true")))
+	if out := n.must("cleanup", "--force"); !strings.Contains(out, "removed everything") {
+		t.Errorf("cleanup says: %s", out)
+	}
+	if left, err := os.ReadDir(n.root); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if err := unix.Unmount(n.root, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnAgentThatIsStoppedOrCannotBeReached(t *testing.T) {
+	n := newNode(t)
+	cfg := agent.Config{Root: n.root}
+	text := n.file(pod("web", "Always", 1, "serve"))
+	n.must("run", "--until", "ready", text)
+	pid, err := strconv.Atoi(cfg.Owner())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if out, code := n.berth("ps"); code != 1 || !strings.Contains(out, "(process "+strconv.Itoa(pid)+") does not answer") {
+		t.Errorf("ps under a stopped agent ends with %d: %s", code, out)
+	}
+	if out, code := n.berth("cleanup", "-y"); code != 1 || !strings.Contains(out, "does not answer") {
+		t.Errorf("cleanup under a stopped agent ends with %d: %s", code, out)
+	}
+	n.must("cleanup", "--force")
+
+	n.must("run", "--until", "ready", text)
+	socket, err := cfg.Socket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	n.must("cleanup", "--force")
+	for _, left := range n.leftovers() {
+		t.Errorf("left behind: %s", left)
+	}
+}
