@@ -122,7 +122,7 @@ func isWide(data []byte) bool {
 		}
 	}
 	all := zeros[0] == n/2 && zeros[1] == n/2
-	return n > 0 && !all && (zeros[0] == n/2 || zeros[1] == n/2)
+	return n >= 8 && !all && (zeros[0] == n/2 || zeros[1] == n/2)
 }
 
 // bareReturn finds a carriage return that would end a line for YAML only.
