@@ -309,3 +309,63 @@ func TestSecondAgentOnOneRootIsRefused(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// brief is a pod whose containers all start at once and must run exactly once.
+const brief = `
+apiVersion: v1
+kind: Pod
+metadata: {name: brief}
+spec:
+  restartPolicy: Never
+  terminationGracePeriodSeconds: 5
+  containers:
+  - {name: a, image: ` + demoImage + `, args: [exit, "3", --after, 1s]}
+  - {name: b, image: ` + demoImage + `, args: [exit, "3", --after, 1s]}
+  - {name: c, image: ` + demoImage + `, args: [exit, "3", --after, 1s]}
+`
+
+// ranOnce waits until all containers of the brief pod have ended, and checks that
+// each ran and ended by itself, at its first attempt.
+func (p *pod) ranOnce(t *testing.T) {
+	t.Helper()
+	names := []string{"a", "b", "c"}
+	s := p.until(t, "over", func(s *corev1.PodStatus) bool {
+		return !slices.ContainsFunc(names, func(name string) bool {
+			c := container(s, name)
+			return c == nil || c.State.Terminated == nil
+		})
+	})
+	for _, name := range names {
+		if c := container(s, name); c.State.Terminated.ExitCode != 3 || c.RestartCount != 0 {
+			t.Errorf("container %s did not end by itself after its first start: %+v", name, c)
+		}
+	}
+}
+
+// The agent is killed while the containers of a Never pod are made and started:
+// each of them runs, once.
+func TestAgentKilledWhileANeverPodStarts(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	n := newBareNode(t)
+	objects := decode(t, brief)
+	for range 8 {
+		d := n.startProcess(t, 0)
+		if _, err := n.applyTo(t, objects); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(random.IntN(150)) * time.Millisecond) // the random moment
+		d.kill()
+		d = n.startProcess(t, 0)
+		ref, err := n.applyTo(t, objects)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &pod{node: n, Ref: ref, spec: objects.Pods[0]}
+		p.ranOnce(t)
+		p.remove(t)
+		p.gone(t)
+		d.kill()
+	}
+}

@@ -154,3 +154,24 @@ func TestShimKilledWhilePodsStartAndEnd(t *testing.T) {
 		p.gone(t)
 	}
 }
+
+// The shim is killed while the containers of a Never pod are made and started:
+// nothing is wrong with them, and each of them runs, once.
+func TestShimKilledWhileANeverPodStarts(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	n := newNode(t)
+	for range 8 {
+		p := n.run(t, brief)
+		time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond) // the random moment
+		if pid, ok := n.findShim(t); ok {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.ranOnce(t)
+		p.remove(t)
+		p.gone(t)
+	}
+}
