@@ -77,6 +77,9 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 			err = errors.Join(err, a.closers.close())
 		}
 	}()
+	if err := cfg.checkRun(); err != nil {
+		return nil, err // before anything is made
+	}
 	if err := makeFolder(cfg.Root); err != nil {
 		return nil, err
 	}
@@ -88,6 +91,9 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	a.closers.add(lock.Close)
 	// Not before: an agent that cleans up has removed it for good.
 	if err := makeFolder(cfg.Run); err != nil {
+		return nil, err
+	}
+	if err := cfg.claimRun(); err != nil {
 		return nil, err
 	}
 	if !cfg.CIDR.IsValid() && cfg.Root != DefaultRoot {

@@ -29,7 +29,10 @@ running under an agent in the background; --detach does so at once. That agent
 leaves by itself when no pod lives any more.
 
 If an agent runs on the same --root already, the pods are handed to it. A pod
-that runs already, unchanged, is not restarted.
+that runs already, unchanged, is not restarted; when several berth run follow it,
+it goes on until the last of them is stopped. A pod that ended while nobody was
+there to tell (berth was killed) is not run a second time: the next berth run
+tells how it ended.
 
 Exit codes of berth itself: 1 something failed, 2 a manifest or the command line
 is wrong (nothing was started), 124 --timeout passed, 130 or 143 stopped by

@@ -62,7 +62,30 @@ func TestAnAgentOfAnotherRootOrRangeIsRefused(t *testing.T) {
 	if out, code := n.berth("run", "--run", run, "--network-cidr", "10.99.64.0/24", text); code != 2 || !strings.Contains(out, "--network-cidr is 10.99.64.0/24") {
 		t.Errorf("run with another range ends with %d: %s", code, out)
 	}
-	n.must("rm", "--run", run, "--force", "web")
+	// Nor does another root take the pods over when nobody is there.
+	r := n.start("run", "--run", run, n.file(pod("next", "Always", 1, "serve")))
+	r.await(`^next: ready`)
+	pid, err := strconv.Atoi(agent.Config{Root: n.root}.Owner())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r.await("this process goes on")
+	r.signal(syscall.SIGKILL)
+	r.wait()
+	fresh := &node{t: t, root: filepath.Join(t.TempDir(), "fresh")}
+	if out, code := fresh.berth("run", "--run", run, text); code != 1 || !strings.Contains(out, "belongs to the root "+n.root) {
+		t.Errorf("run of another root ends with %d: %s", code, out)
+	}
+	if _, err := os.Stat(fresh.root); err == nil {
+		t.Error("the other root was made")
+	}
+	if out := n.must("ps", "--run", run, "-o", "name"); out != "next\nweb\n" {
+		t.Errorf("afterwards there are:\n%s", out)
+	}
+	n.must("rm", "--run", run, "--force", "web", "next")
 	n.must("cleanup", "--run", run, "-y")
 }
 

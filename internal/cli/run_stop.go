@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-run/berth/internal/agent"
@@ -38,7 +39,20 @@ func (r *run) take(u agent.Update) {
 			r.fates[u.Pod.UID] = removed
 		}
 	}
+	if before == nil && p.status != nil && isTerminal(p.status) && endOf(p.status).Before(p.since.Truncate(time.Second)) {
+		r.view.note("pod " + p.name + " had ended before, and nobody was told: this is how (run it again to start it anew)")
+	}
 	r.view.update(u, p, before)
+}
+
+// endOf is when the last container of a pod ended.
+func endOf(s *corev1.PodStatus) (last time.Time) {
+	for _, c := range containersOf(s) {
+		if t := c.State.Terminated; t != nil && t.FinishedAt.After(last) {
+			last = t.FinishedAt.Time
+		}
+	}
+	return last
 }
 
 // tellTaken says which pods were not left to end by themselves.
