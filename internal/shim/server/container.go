@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
@@ -56,6 +57,19 @@ func (s *Server) newContainer(id string, st state) *container {
 func (c *container) lock() (unlock func()) {
 	<-c.op
 	return func() { c.op <- struct{}{} }
+}
+
+// startWait is how long a look at a container waits for its start under way to
+// end: it mostly takes a millisecond.
+const startWait = time.Second
+
+// awaitStart waits until the call under way that changes the container has ended.
+func (c *container) awaitStart() {
+	select {
+	case <-c.op:
+		c.op <- struct{}{}
+	case <-time.After(startWait):
+	}
 }
 
 // state returns a copy of the state.

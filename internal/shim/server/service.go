@@ -104,7 +104,7 @@ func (v *service) List(context.Context, *shimpb.Empty) (*shimpb.ListResponse, er
 	resp := &shimpb.ListResponse{}
 	for _, c := range v.s.all() {
 		if c.state().Phase == starting {
-			c.lock()() // whoever asks wants to know whether it runs: in a moment it's known
+			c.awaitStart() // whoever asks wants to know whether it runs
 		}
 		st, ok := c.status()
 		if !ok {
