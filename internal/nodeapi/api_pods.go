@@ -80,8 +80,11 @@ func (s *Server) deletePod(w http.ResponseWriter, r *http.Request) error {
 	}
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
 	if uid := types.UID(r.FormValue("uid")); uid != "" {
-		if run := r.FormValue("run"); run != "" && s.runs.release(run, uid) {
-			return fmt.Errorf("%w: %s/%s", errFollowed, namespace, name)
+		if run := r.FormValue("run"); run != "" {
+			awaitRuns(r.Context(), s.began)
+			if s.runs.release(run, uid) {
+				return fmt.Errorf("%w: %s/%s", errFollowed, namespace, name)
+			}
 		}
 		if !s.cfg.Agent.DeleteUID(uid, g) {
 			return fmt.Errorf("%w: %s/%s with uid %s", agent.ErrNoPod, namespace, name, uid)

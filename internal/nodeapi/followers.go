@@ -1,8 +1,10 @@
 package nodeapi
 
 import (
+	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -20,6 +22,19 @@ type followers struct {
 type follower struct {
 	watches int
 	pods    map[types.UID]bool
+}
+
+// joinTime is how long runs that lost their agent have to find the next one. Until
+// then it can't say that nobody else follows a pod.
+const joinTime = 500 * time.Millisecond
+
+// awaitRuns returns when an agent that began at that time knows which runs follow
+// its pods, or ctx ends.
+func awaitRuns(ctx context.Context, began time.Time) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Until(began.Add(joinTime))):
+	}
 }
 
 // begin notes a watch of a run and returns what notes its end.

@@ -68,6 +68,7 @@ type Server struct {
 	mux    *http.ServeMux
 	active activity
 	runs   followers
+	began  time.Time
 }
 
 // New returns a Server; nothing is served before Serve.
@@ -78,7 +79,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux()}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), began: time.Now()}
 	s.active.last = time.Now()
 	for pattern, h := range map[string]handler{
 		"GET /pods": s.pods,
