@@ -10,12 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readSize is how much output is read at once: all that fits into a pipe, so
-// that a line written at once (up to PIPE_BUF) is never read in parts.
-const readSize = 64 << 10
-
-var readBuffers = sync.Pool{New: func() any { b := make([]byte, readSize); return &b }}
-
 // stream is one output of a container: a FIFO or the terminal, read by the shim.
 type stream struct {
 	name string // "stdout" or "stderr"
@@ -27,6 +21,7 @@ type stream struct {
 
 	mu       sync.Mutex // held while the descriptor is read or closed
 	fd       int        // -1: closed
+	hand     *inHand
 	watch    *watch
 	tail     []byte   // an incomplete line
 	tailFile *os.File // holds tail, for the next shim; nil until there is one
@@ -44,11 +39,20 @@ func (s *Server) startStream(dir, name string, fd int, log *logFile, to *audienc
 	if err := st.loadTail(); err != nil {
 		s.log.Warn("part of a log line lost", "path", st.tailPath, "err", err)
 	}
+	hand, left, err := openInHand(filepath.Join(dir, name+".hand"))
+	if err != nil {
+		s.log.Warn("output in hand is lost if the shim is killed", "err", err)
+	}
+	st.hand = hand
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	if len(left) > 0 {
+		st.take(left)
+	}
 	w, err := s.poll.add(fd, unix.EPOLLIN, func(uint32) { st.drain() })
 	if err != nil {
 		unix.Close(fd)
+		hand.close()
 		return nil, err
 	}
 	st.watch = w
@@ -57,18 +61,17 @@ func (s *Server) startStream(dir, name string, fd int, log *logFile, to *audienc
 
 // drain reads what is there. One call is under way at a time.
 func (st *stream) drain() {
-	buf := readBuffers.Get().(*[]byte)
-	defer readBuffers.Put(buf)
 	for {
 		st.mu.Lock()
 		if st.fd < 0 {
 			st.mu.Unlock()
 			return
 		}
-		n, err := unix.Read(st.fd, *buf)
+		n, err := unix.Read(st.fd, st.hand.space())
 		switch {
 		case n > 0:
-			st.take((*buf)[:n])
+			st.hand.took(n)
+			st.take(st.hand.space()[:n])
 			st.mu.Unlock()
 		case err == unix.EINTR:
 			st.mu.Unlock()
@@ -84,13 +87,15 @@ func (st *stream) drain() {
 	}
 }
 
-// take logs data and passes it on to who is attached.
+// take logs what is in hand and passes it on to who is attached.
 func (st *stream) take(data []byte) {
 	if st.log != nil {
 		st.tail = st.log.ingest(st.name, st.tail, data, false)
 		st.saveTail()
 	}
+	st.hand.logged()
 	st.to.write(st.name, data)
+	st.hand.drop(len(data))
 }
 
 // close ends the reading. An incomplete line is logged as it is.
@@ -107,6 +112,7 @@ func (st *stream) closeLocked() {
 	st.srv.poll.remove(st.watch)
 	unix.Close(st.fd)
 	st.fd = -1
+	st.hand.close()
 	st.flushLocked()
 	if st.tailFile != nil {
 		st.tailFile.Close()
