@@ -9,8 +9,9 @@ if [ "$(id -u)" -ne 0 ]; then
 	echo "not root: tests with real containers will be skipped; use sudo make test to run them all" >&2
 fi
 
-# Everything but the tests of real containers, with the race detector.
-go test -race -tags "$tags" $(go list ./... | grep -v -e /test/)
+# Everything but the tests of whole nodes, with the race detector; one package at
+# a time, because some look at what the machine holds before and after.
+go test -race -p 1 -tags "$tags" $(go list ./... | grep -v -e /test/)
 # Real containers, with the programs in bin/.
 go test -tags "$tags" -timeout 20m ./test/...
 # The core against the kubelet's own code: a module of its own.

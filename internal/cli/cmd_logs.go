@@ -101,7 +101,7 @@ func (a *app) logs(ctx context.Context, arg string, o logsOptions) (err error) {
 		return a.followLogs(ctx, s, pod, names, tail, since, o)
 	}
 	out := bufio.NewWriterSize(a.out, 64<<10)
-	defer out.Flush()
+	defer func() { _ = out.Flush() }() // a reader that left is told of where it matters
 	for _, name := range names {
 		body, err := s.client.ContainerLog(ctx, nodeapi.ContainerLogRequest{
 			Namespace: pod.Namespace, Pod: pod.Name, Container: name,

@@ -38,7 +38,6 @@ func TestMain(m *testing.M) {
 type node struct {
 	t    *testing.T
 	root string
-	cfg  agent.Config
 }
 
 func newNode(t *testing.T) *node {

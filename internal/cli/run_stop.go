@@ -122,8 +122,9 @@ func (r *run) letGo(p *podState) bool {
 		return p.gone
 	case followed:
 		return true
+	default:
+		return p.over()
 	}
-	return p.over()
 }
 
 // told makes known that the user has heard how the pods ended: they run anew when

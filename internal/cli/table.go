@@ -190,20 +190,3 @@ func bar(p agent.Progress) string {
 	return "[" + strings.Repeat("#", full) + strings.Repeat("-", barCells-full) + "] " +
 		format.Bytes(p.Done) + "/" + format.Bytes(p.Total)
 }
-
-// summary counts pods by state: 97 ready, 2 starting, 1 failed.
-func summary(pods []*podState) string {
-	n := make(map[string]int)
-	var order []string
-	for _, p := range pods {
-		word, _ := podWord(p)
-		if n[word]++; n[word] == 1 {
-			order = append(order, word)
-		}
-	}
-	var parts []string
-	for _, word := range order {
-		parts = append(parts, fmt.Sprintf("%d %s", n[word], word))
-	}
-	return strings.Join(parts, ", ")
-}

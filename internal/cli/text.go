@@ -8,8 +8,6 @@ import (
 	"golang.org/x/text/width"
 )
 
-func cutSlash(s string) (before, after string, found bool) { return strings.Cut(s, "/") }
-
 // printable is text without escape sequences and control characters, tabs as
 // spaces: what can be shown within one line of a terminal.
 func printable(text string) string {

@@ -112,7 +112,7 @@ func (r *realStack) serve(ctx context.Context) (err error) {
 		Run: filepath.Join(r.dir, "run"), Shim: r.shim, Images: r.images, Network: r.network,
 		ShimBinary: filepath.Join(r.dir, "berth-shim"), CgroupRoot: r.cgroup, ImagesDir: filepath.Join(r.dir, "images"),
 		LogMaxBytes: 1 << 20, LogMaxFiles: 2,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err

@@ -110,6 +110,7 @@ func (d *decoder) special(n *node, t reflect.Type, u json.Unmarshaler, path *fie
 		raw = strconv.AppendInt(nil, n.whole, 10)
 	case floatNode:
 		raw, _ = json.Marshal(n.float)
+	default: // none of these types is written so
 	}
 	var want, hint string
 	fits := raw != nil

@@ -3,7 +3,6 @@ package nodeapi
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,8 +44,3 @@ func hasContainer(spec *corev1.PodSpec, name string) bool {
 
 // joinKey names a container for a log follower.
 func joinKey(uid types.UID, container string) string { return string(uid) + "/" + container }
-
-func splitKey(key string) (uid types.UID, container string) {
-	u, c, _ := strings.Cut(key, "/")
-	return types.UID(u), c
-}

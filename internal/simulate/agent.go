@@ -279,8 +279,9 @@ func failReason(k lifecycle.ActionKind) string {
 		return lifecycle.ReasonFailedCreatePodSandBox
 	case lifecycle.StartContainer:
 		return lifecycle.ReasonCreateContainerError
+	default:
+		return "Failed" + string(k)
 	}
-	return "Failed" + string(k)
 }
 
 func (a *agent) ended(wk *work, err *lifecycle.Failed, id string) {

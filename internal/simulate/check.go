@@ -71,6 +71,7 @@ func (c *checker) actionBegan(act lifecycle.Action) {
 		switch act.Kind {
 		case lifecycle.StartContainer, lifecycle.CreateSandbox, lifecycle.PullImage, lifecycle.PrepareVolumes, lifecycle.RunPostStart:
 			c.fail("%s begins although the pod ends", act.Key())
+		default:
 		}
 	}
 }
@@ -91,8 +92,9 @@ func atOdds(a, b lifecycle.Key) bool {
 		return b.Kind == lifecycle.StartContainer && b.Container == a.Container
 	case lifecycle.RemoveContainer:
 		return b.Kind == lifecycle.StartContainer && b.Container == a.Container && b.Attempt == a.Attempt
+	default:
+		return false
 	}
-	return false
 }
 
 // mostInQuarter is more than a pod of six containers does in a quarter of an

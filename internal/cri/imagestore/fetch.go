@@ -72,7 +72,7 @@ func (s *Store) fetchAndUnpack(ctx context.Context, target imgspec.Descriptor, f
 		}
 		defer fetches.leave()
 		if err := desc.Digest.Validate(); err != nil {
-			return nil, fmt.Errorf("%w: digest %q: %v", ErrNotImage, desc.Digest, err)
+			return nil, fmt.Errorf("%w: digest %q: %w", ErrNotImage, desc.Digest, err)
 		}
 		if fetcher == nil {
 			return nil, s.present(ctx, desc)

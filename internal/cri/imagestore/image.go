@@ -81,7 +81,7 @@ func (s *Store) describe(ctx context.Context, target imgspec.Descriptor) (*facts
 		}
 		var index imgspec.Index
 		if err := json.Unmarshal(raw, &index); err != nil {
-			return nil, fmt.Errorf("%w: cannot parse index %s: %v", ErrNotImage, manifestDesc.Digest, err)
+			return nil, fmt.Errorf("%w: cannot parse index %s: %w", ErrNotImage, manifestDesc.Digest, err)
 		}
 		if manifestDesc, err = pick(s.machine, index.Manifests); err != nil {
 			return nil, err
@@ -121,14 +121,14 @@ func parseManifest(raw []byte, desc imgspec.Descriptor) (imgspec.Manifest, error
 		return m, fmt.Errorf("%w: media type is %q", ErrNotImage, desc.MediaType)
 	}
 	if err := json.Unmarshal(raw, &m); err != nil {
-		return m, fmt.Errorf("%w: cannot parse manifest %s: %v", ErrNotImage, desc.Digest, err)
+		return m, fmt.Errorf("%w: cannot parse manifest %s: %w", ErrNotImage, desc.Digest, err)
 	}
 	if !images.IsConfigType(m.Config.MediaType) {
 		return m, fmt.Errorf("%w: its config is of type %q", ErrNotImage, m.Config.MediaType)
 	}
 	for _, d := range append([]imgspec.Descriptor{m.Config}, m.Layers...) {
 		if err := d.Digest.Validate(); err != nil {
-			return m, fmt.Errorf("%w: manifest %s names digest %q: %v", ErrNotImage, desc.Digest, d.Digest, err)
+			return m, fmt.Errorf("%w: manifest %s names digest %q: %w", ErrNotImage, desc.Digest, d.Digest, err)
 		}
 	}
 	for _, l := range m.Layers {
@@ -142,7 +142,7 @@ func parseManifest(raw []byte, desc imgspec.Descriptor) (imgspec.Manifest, error
 func (s *Store) parseConfig(raw []byte, m imgspec.Manifest) (imgspec.Image, error) {
 	var config imgspec.Image
 	if err := json.Unmarshal(raw, &config); err != nil {
-		return config, fmt.Errorf("%w: cannot parse config %s: %v", ErrNotImage, m.Config.Digest, err)
+		return config, fmt.Errorf("%w: cannot parse config %s: %w", ErrNotImage, m.Config.Digest, err)
 	}
 	if len(config.RootFS.DiffIDs) != len(m.Layers) {
 		return config, fmt.Errorf("%w: config lists %d layers, manifest %d", ErrNotImage, len(config.RootFS.DiffIDs), len(m.Layers))

@@ -164,7 +164,7 @@ func (s *Store) readArchive(ctx context.Context, r io.Reader) (imgspec.Index, er
 		return index, err
 	}
 	if err := json.Unmarshal(raw, &index); err != nil {
-		return index, fmt.Errorf("%w: cannot parse its index: %v", ErrNotImage, err)
+		return index, fmt.Errorf("%w: cannot parse its index: %w", ErrNotImage, err)
 	}
 	return index, nil
 }

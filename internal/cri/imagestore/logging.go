@@ -36,6 +36,6 @@ func (b logBridge) Fire(e *logrus.Entry) error {
 	for key, value := range e.Data {
 		attrs = append(attrs, slog.Any(key, value))
 	}
-	b.log.LogAttrs(context.Background(), slog.LevelDebug, e.Message, attrs...)
+	b.log.LogAttrs(context.Background(), slog.LevelDebug, e.Message, attrs...) //nolint:sloglint // a library's words
 	return nil
 }

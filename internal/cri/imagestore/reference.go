@@ -27,7 +27,7 @@ func parseReference(ref string) (reference.Named, error) {
 				return nil, fmt.Errorf("%w %q: %v (did you mean %q?)", ErrInvalidReference, ref, err, lower)
 			}
 		}
-		return nil, fmt.Errorf("%w %q: %v", ErrInvalidReference, ref, err)
+		return nil, fmt.Errorf("%w %q: %w", ErrInvalidReference, ref, err)
 	}
 	return named, nil
 }

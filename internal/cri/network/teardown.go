@@ -148,6 +148,7 @@ func (n *Network) withdraw(dying []*pod) ([]*pod, []target) {
 
 // fail keeps pods, with what they have, for a later try.
 func (n *Network) fail(pods []*pod, msg string, err error) {
+	//nolint:sloglint // callers give fixed texts
 	n.log.Error(msg, "effect", "their addresses stay taken until it works", "count", len(pods), "err", err)
 	n.mu.Lock()
 	defer n.mu.Unlock()

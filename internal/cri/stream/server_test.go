@@ -5,15 +5,14 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
-
 	"k8s.io/client-go/rest"
 	clientcommand "k8s.io/client-go/tools/remotecommand"
-	"net/url"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
 // fakeRuntime echoes; with hang it waits for the end of its context.

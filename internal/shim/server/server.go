@@ -173,7 +173,7 @@ func (s *Server) serve(ctx context.Context, ready func()) error {
 		stop()
 	}
 	_ = s.rpc.Close()
-	_ = <-served // it was closed
+	<-served
 	return pollErr
 }
 
