@@ -199,7 +199,7 @@ func (s *Store) unstalled(ctx context.Context, request func(ctx context.Context,
 	defer timer.Stop()
 	err := request(ctx, func() { timer.Reset(s.cfg.StallTimeout) })
 	if err != nil && errors.Is(context.Cause(ctx), ErrStalled) {
-		return fmt.Errorf("%w for %w: %v", ErrStalled, s.cfg.StallTimeout, err)
+		return fmt.Errorf("%w for %v: %w", ErrStalled, s.cfg.StallTimeout, err)
 	}
 	return err
 }

@@ -24,7 +24,7 @@ func parseReference(ref string) (reference.Named, error) {
 	if err != nil {
 		if lower := strings.ToLower(ref); lower != ref {
 			if _, lowerErr := reference.ParseDockerRef(lower); lowerErr == nil {
-				return nil, fmt.Errorf("%w %q: %v (did you mean %q?)", ErrInvalidReference, ref, err, lower)
+				return nil, fmt.Errorf("%w %q: %w (did you mean %q?)", ErrInvalidReference, ref, err, lower)
 			}
 		}
 		return nil, fmt.Errorf("%w %q: %w", ErrInvalidReference, ref, err)
