@@ -376,14 +376,15 @@ func TestKillFindsProcessesInAnyHierarchy(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	reaped := make(chan error, 1)
+	go func() { reaped <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-reaped })
 	procs := filepath.Join(tree.layout.memoryDir(p.Path), "cgroup.procs")
 	if err := os.WriteFile(procs, []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	go func() { _ = cmd.Wait() }()
 	if err := tree.Kill(ctx, p.Path); err != nil {
 		t.Fatal(err)
 	}

@@ -104,9 +104,14 @@ func (r *reader) open(name string, offset int64) error {
 		f.Close()
 		return err
 	}
+	r.take(f)
+	return nil
+}
+
+// take reads f from now on.
+func (r *reader) take(f *os.File) {
 	r.close()
 	r.file, r.buf, r.partly = f, bufio.NewReaderSize(f, blockSize), nil
-	return nil
 }
 
 func (r *reader) close() {
@@ -137,10 +142,32 @@ func (r *reader) drain(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := r.open(next, 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := r.advance(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("cannot read log: %w", err)
 		}
 	}
+}
+
+// advance goes on to the file after the one being read, which was last seen as
+// name. It may have been rotated since, and another have taken its name: then it
+// does nothing, and is to be called anew.
+func (r *reader) advance(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	after, err := r.next()
+	if err == nil && after != "" {
+		var fi, mine fs.FileInfo
+		if fi, err = os.Stat(after); err == nil {
+			if mine, err = f.Stat(); err == nil && os.SameFile(mine, fi) {
+				r.take(f)
+				return nil
+			}
+		}
+	}
+	f.Close()
+	return err
 }
 
 // next names the file after the one being read; "" if it is the last. If the
