@@ -92,7 +92,9 @@ func serveAgent() error {
 				reply.Err = err.Error()
 			}
 		} else {
-			a.DeleteUID(o.Remove, o.Grace)
+			if !a.DeleteUID(o.Remove, o.Grace) {
+				reply.Err = "there is no such pod"
+			}
 		}
 		if err := out.put(reply); err != nil {
 			return err

@@ -123,10 +123,18 @@ func killedAt(t *testing.T, at int64) (whole bool) {
 			}
 			p.remove(t)
 		}
+		// The pod may be gone before anybody listens to the new agent.
+		eventually(t, func() error {
+			if n.driver.remove(p.UID, nil) == nil {
+				return errors.New("the agent still knows the pod")
+			}
+			return nil
+		})
+		p.leftNothing(t)
 	} else {
 		whole = n.driver == driver(first)
+		p.gone(t)
 	}
-	p.gone(t)
 	if c := n.containers(t); len(c) > 0 {
 		t.Errorf("containers are left: %v", c)
 	}

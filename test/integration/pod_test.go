@@ -293,6 +293,12 @@ func (p *pod) gone(t testing.TB) {
 			return
 		}
 	}
+	p.leftNothing(t)
+}
+
+// leftNothing checks that nothing on the node bears the pod's name any more.
+func (p *pod) leftNothing(t testing.TB) {
+	t.Helper()
 	names := []string{string(p.UID), strings.ReplaceAll(string(p.UID), "-", "_")}
 	for _, s := range p.statuses() {
 		for _, c := range slices.Concat(s.ContainerStatuses, s.InitContainerStatuses) {
