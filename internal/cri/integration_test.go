@@ -36,7 +36,7 @@ func TestRealDefaults(t *testing.T) {
 	if st.GetExitCode() != 0 || st.GetReason() != "Completed" {
 		t.Errorf("status %v", st)
 	}
-	if v.Cwd != "/work/here" || v.Hostname != "inside" || v.PID != 1 {
+	if v.Cwd != "/srv/here" || v.Hostname != "inside" || v.PID != 1 {
 		t.Errorf("cwd %q, host name %q, pid %d", v.Cwd, v.Hostname, v.PID)
 	}
 	if v.env("FROM_IMAGE") != "yes" || v.env("BOTH") != "pod" || v.env("MULTI") != "a\nb" || v.env("HOSTNAME") != "inside" || v.env("PATH") == "" {

@@ -174,7 +174,7 @@ func (r *realStack) putImage(ctx context.Context) error {
 	img := imgspec.Image{Platform: imgspec.Platform{OS: "linux", Architecture: goArch()}}
 	img.Config = imgspec.ImageConfig{
 		Entrypoint: []string{"/inside"}, Cmd: []string{"report"},
-		Env: []string{"FROM_IMAGE=yes", "BOTH=image"}, WorkingDir: "/work/here", User: "app",
+		Env: []string{"FROM_IMAGE=yes", "BOTH=image"}, WorkingDir: "/srv/here", User: "app",
 		Volumes: map[string]struct{}{"/data": {}, "/new/volume": {}},
 	}
 	_, err = r.images.Put(ctx, imagestore.PutRequest{Name: insideImage, Config: img, Layer: func(w io.Writer) error {
