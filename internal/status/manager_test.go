@@ -273,13 +273,14 @@ func TestDeletedPodIsRemovedOnlyAfterFinished(t *testing.T) {
 	withManager(t, late, nil, func(t *testing.T, m *Manager, sink *fakeSink) {
 		web := podOf("web", "u1")
 		m.Set(web, status("run", true))
+		time.Sleep(time.Minute)
 		m.Set(deleted(web), status("stopping", true))
 		time.Sleep(time.Minute)
 		m.Set(deleted(web), status("stopped", false))
 		m.Finished(deleted(web))
 		m.Set(deleted(web), status("too late", false))
 		time.Sleep(time.Minute)
-		compare(t, "calls", sink.got(), "write web/u1 stopping", "write web/u1 stopped", "remove web/u1", "remove web/u1", "remove web/u1")
+		compare(t, "calls", sink.got(), "write web/u1 run", "write web/u1 stopping", "write web/u1 stopped", "remove web/u1", "remove web/u1", "remove web/u1")
 		if _, ok := m.Get("u1"); ok || len(m.pods) != 0 {
 			t.Error("it is still known")
 		}
