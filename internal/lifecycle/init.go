@@ -80,7 +80,10 @@ func (v *view) initFailed() *member {
 // keepInit lets a running plain init container be: it has no probes and no
 // hooks, and its image may not change once it runs.
 func (v *view) keepInit(m *member) {
-	if m.starting {
+	switch {
+	case m.starting:
 		v.start(m)
+	case m.h.Stop != nil, m.obs.State == ContainerUnknown:
+		v.stopUnknown(m)
 	}
 }

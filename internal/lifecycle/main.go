@@ -32,8 +32,7 @@ func (v *view) keep(m *member) {
 	case m.h.Stop != nil:
 		v.stop(m, stopReason{turn: true, grace: m.h.Stop.Deadline.Sub(m.h.Stop.Since)})
 	case m.obs.State == ContainerUnknown:
-		v.stop(m, stopReason{why: fmt.Sprintf("Container %s is in an unknown state, it will be stopped before it starts again", name),
-			grace: podGrace(v.pod), turn: true})
+		v.stopUnknown(m)
 	case m.postStartPending():
 		v.want(Action{Kind: RunPostStart, Container: name, ContainerID: m.h.ID, Attempt: m.h.Attempts - 1})
 	case m.h.PostStart.Failed:
@@ -49,9 +48,17 @@ func (v *view) keep(m *member) {
 	}
 }
 
-// stopUnhealthy stops a container whose probe failed. Its restart policy, not
-// its rules on exit codes, says whether it starts again: upstream's rules too
-// look at the exit code only once there is one.
+// stopUnknown stops a container that may or may not run: two of one name must
+// never run at once.
+func (v *view) stopUnknown(m *member) {
+	v.stop(m, stopReason{why: fmt.Sprintf("Container %s is in an unknown state, it will be stopped before it starts again", m.spec.Name),
+		grace: podGrace(v.pod), turn: true})
+}
+
+// stopUnhealthy stops a container whose probe failed. One that may run again
+// does, however it ends: a server that ends well when it is told to has not done
+// its work. In one that may not, a rule on its exit code can still say otherwise.
+// Source: kubelet 1.37.
 func (v *view) stopUnhealthy(m *member, kind ProbeKind) {
 	spec := m.spec.LivenessProbe
 	if kind == StartupProbe {
@@ -64,11 +71,11 @@ func (v *view) stopUnhealthy(m *member, kind ProbeKind) {
 	if spec.TerminationGracePeriodSeconds != nil {
 		grace = seconds(*spec.TerminationGracePeriodSeconds)
 	}
-	why := fmt.Sprintf("Container %s failed %s probe", m.spec.Name, kind)
-	if !neverRestarts(v.pod, m.spec) {
-		why += ", will be restarted"
+	r := stopReason{why: fmt.Sprintf("Container %s failed %s probe", m.spec.Name, kind), grace: grace, turn: true}
+	if r.restart = !neverRestarts(v.pod, m.spec); r.restart {
+		r.why += ", will be restarted"
 	}
-	v.stop(m, stopReason{why: why, grace: grace, turn: true})
+	v.stop(m, r)
 }
 
 // restartAllRule begins a new round when a container's exit asks for it, and
