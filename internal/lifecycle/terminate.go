@@ -241,7 +241,7 @@ func (v *view) stop(m *member, r stopReason) {
 	// A hook that took all the time must not take the signal's too, but cannot
 	// stretch the whole by more than this (kubernetes#115817). Who asks for a
 	// grace period of 0 wants it killed; the kubelet waits 2 s there too.
-	now := v.h.Termination != nil && v.h.Termination.Grace == 0
+	now := s.Deadline.Equal(s.Since) || v.h.Termination != nil && v.h.Termination.Grace == 0
 	if least := s.SignalAt.Add(lastWindow); !now && a.Until.Before(least) {
 		a.Until = least
 	}
@@ -250,13 +250,18 @@ func (v *view) stop(m *member, r stopReason) {
 	}
 }
 
-// stopStrays kills live containers that nobody wants: older attempts that
-// outlived their successor's start, names that left the spec.
+// stopStrays stops live containers that nobody wants: older attempts that
+// outlived their successor's start, names that left the spec. In a pod that goes
+// on they are killed; in one that ends, and may be known by its leftovers alone,
+// they have its grace period.
 func (v *view) stopStrays() {
 	for _, c := range v.strays {
 		if c.State == ContainerRunning || c.State == ContainerUnknown {
 			a := Action{Kind: StopContainer, Container: c.Name, ContainerID: c.ID, Attempt: c.Attempt,
 				Until: c.CreatedAt, Why: "it is not a container of the pod as it should be"}
+			if t := v.h.Termination; t != nil {
+				a.Until = t.Deadline
+			}
 			if !v.holdsBack(v.h.Containers[c.Name].StopFailure, a) {
 				v.want(a)
 			}
