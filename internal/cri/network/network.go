@@ -87,7 +87,7 @@ func New(cfg Config) (*Network, error) {
 		cfg: cfg, log: cfg.Log, leases: leases, cidrs: []netip.Prefix{cfg.CIDR}, mtu: cfg.MTU,
 		// The high bit keeps clear of the small numbers that people use.
 		group: binary.BigEndian.Uint32(sum[:4])&0x3fffffff | 0x40000000,
-		host:  make(chan *netlink.Handle, 4),
+		host:  make(chan *netlink.Handle, hostHandles),
 		up:    make(chan struct{}, 1),
 		rules: make(chan struct{}, 1),
 		pods:  map[string]*pod{},
@@ -102,8 +102,8 @@ func New(cfg Config) (*Network, error) {
 		}
 	}
 	n.nft = newNFT("berth-"+hex.EncodeToString(sum[:4]), cfg.Bridge, n.cidrs)
-	if err := n.adopt(); err != nil {
-		return nil, errors.Join(err, leases.close())
+	if err := errors.Join(n.adopt(), n.openHandles()); err != nil {
+		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
 }
@@ -257,6 +257,22 @@ func (n *Network) List() []Lease {
 		}
 	}
 	return ls
+}
+
+// hostHandles is how many changes at once find an open socket.
+const hostHandles = 4
+
+// openHandles opens all sockets that are kept, so that how many a process holds
+// does not depend on how many pods happened to come and go at once.
+func (n *Network) openHandles() error {
+	for range hostHandles {
+		h, err := n.handle()
+		if err != nil {
+			return err
+		}
+		defer n.putHandle(h)
+	}
+	return nil
 }
 
 // handle takes an idle socket or makes one.

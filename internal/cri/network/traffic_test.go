@@ -5,6 +5,9 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/berth-run/berth/internal/cri/network/ipam"
 )
 
@@ -177,4 +180,24 @@ func TestUDPClientFollowsTheHostPort(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+func routeLoopbackTo(gw netip.Addr) error {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	eth, err := h.LinkByName(podLink)
+	if err != nil {
+		return err
+	}
+	lo, err := h.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	if err := h.AddrDel(lo, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("127.0.0.1/8"))}); err != nil {
+		return err
+	}
+	return h.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("127.0.0.0/8")), Gw: gw.AsSlice()})
 }
