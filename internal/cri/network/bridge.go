@@ -1,6 +1,7 @@
 package network
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -40,8 +41,11 @@ func (e *ClashError) Error() string {
 // returns its index. A bridge of ours that is there already keeps its ports.
 func (n *Network) ensureBridge(h *netlink.Handle) (index int, err error) {
 	link, err := h.LinkByName(n.cfg.Bridge)
-	if err != nil && noSuchLink(err) {
+	switch {
+	case err != nil && noSuchLink(err):
 		link, err = n.createBridge(h)
+	case err == nil && n.halfMade(link):
+		link, err = n.markBridge(h)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("cannot create bridge %s: %w", n.cfg.Bridge, err)
@@ -87,11 +91,22 @@ func (n *Network) createBridge(h *netlink.Handle) (netlink.Link, error) {
 	// A bridge without a fixed address takes the lowest of its ports and changes
 	// it as pods come and go, under the feet of all who have it cached.
 	attrs.HardwareAddr = hardwareAddr(ipam.Gateway(n.cfg.CIDR))
-	br := &netlink.Bridge{LinkAttrs: attrs}
-	if err := h.LinkAdd(br); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		if errors.Is(err, unix.EEXIST) {
+			return h.LinkByName(n.cfg.Bridge) // somebody else was faster
+		}
 		return nil, err
 	}
-	// The kernel takes no alias in the message that creates a link.
+	return n.markBridge(h)
+}
+
+// markBridge marks the bridge as ours, for which the kernel wants a message after
+// the one that creates it.
+func (n *Network) markBridge(h *netlink.Handle) (netlink.Link, error) {
+	br, err := h.LinkByName(n.cfg.Bridge)
+	if err != nil {
+		return nil, err
+	}
 	if err := h.LinkSetAlias(br, n.alias()); err != nil {
 		return nil, errors.Join(err, h.LinkDel(br))
 	}
@@ -100,6 +115,13 @@ func (n *Network) createBridge(h *netlink.Handle) (netlink.Link, error) {
 
 // alias marks the bridge as ours.
 func (n *Network) alias() string { return bridgeAlias + n.cfg.StateDir }
+
+// halfMade reports whether the bridge is one that we were killed over before it
+// was marked: with the address that only we give, and without anybody's mark.
+func (n *Network) halfMade(br netlink.Link) bool {
+	return br.Type() == "bridge" && br.Attrs().Alias == "" &&
+		bytes.Equal(br.Attrs().HardwareAddr, hardwareAddr(ipam.Gateway(n.cfg.CIDR)))
+}
 
 func owner(alias string) string {
 	if dir, ok := strings.CutPrefix(alias, bridgeAlias); ok {

@@ -37,6 +37,7 @@ func TestVictim(t *testing.T) {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
+	var once sync.Once
 	for i, path := range strings.Split(os.Getenv(spacesEnv), ",") {
 		wg.Go(func() {
 			for {
@@ -45,6 +46,7 @@ func TestVictim(t *testing.T) {
 					t.Error(err)
 					return
 				}
+				once.Do(func() { os.NewFile(3, "the killer").Close() })
 				if err := n.Teardown(t.Context(), id); err != nil {
 					t.Error(err)
 					return
@@ -74,15 +76,25 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	left := 0
-	for range 12 {
+	for i := range 12 {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestVictim$")
 		cmd.Env = append(os.Environ(), victimEnv+"="+string(b), spacesEnv+"="+strings.Join(spaces, ","))
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out
+		working, closed, err := os.Pipe() // the victim closes it with its first pod
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd.ExtraFiles = []*os.File{closed}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(100*time.Millisecond + time.Duration(random.IntN(100_000))*time.Microsecond)
+		closed.Close()
+		if i%2 == 0 { // else it may die over what comes before the first pod
+			_, _ = working.Read(make([]byte, 1))
+		}
+		working.Close()
+		time.Sleep(time.Duration(random.IntN(100_000)) * time.Microsecond)
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}

@@ -132,6 +132,61 @@ func TestTwoNetworksDoNotDisturbEachOther(t *testing.T) {
 	host.mustAsk(t, "tcp", "127.0.0.1:8051", "q")
 }
 
+// An agent was killed over the bridge between making it and marking it.
+func TestBridgeThatWasHalfMade(t *testing.T) {
+	for name, after := range map[string]func(n *Network) error{
+		"is used":       func(n *Network) error { return n.Up(t.Context()) },
+		"is cleaned up": func(*Network) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := testConfig(t)
+			n := open(t, cfg)
+			if err := n.Up(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			br, err := netlink.LinkByName(cfg.Bridge)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := netlink.LinkSetAlias(br, ""); err != nil {
+				t.Fatal(err)
+			}
+			again := open(t, cfg)
+			if err := after(again); err != nil {
+				t.Fatal(err)
+			}
+			if err := again.Cleanup(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := netlink.LinkByName(cfg.Bridge); err == nil {
+				t.Error("the bridge is left")
+			}
+		})
+	}
+}
+
+// A bridge that only has the name is not ours.
+func TestBridgeWithoutAMark(t *testing.T) {
+	cfg := testConfig(t)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = cfg.Bridge
+	theirs := &netlink.Bridge{LinkAttrs: attrs}
+	if err := netlink.LinkAdd(theirs); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlink.LinkDel(theirs) })
+	n := open(t, cfg)
+	if err := n.Up(t.Context()); err == nil || !strings.Contains(err.Error(), "belongs to somebody else") {
+		t.Errorf("error %v, want one that refuses the bridge", err)
+	}
+	if err := n.Cleanup(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := netlink.LinkByName(cfg.Bridge); err != nil {
+		t.Errorf("cleanup took somebody else's bridge: %v", err)
+	}
+}
+
 func TestBridgeOfSomebodyElse(t *testing.T) {
 	cfg := testConfig(t)
 	owner := open(t, cfg)

@@ -291,7 +291,7 @@ func (n *Network) removeBridge() error {
 	if err != nil {
 		return fmt.Errorf("cannot find bridge %s: %w", n.cfg.Bridge, err)
 	}
-	if br.Attrs().Alias != n.alias() {
+	if br.Attrs().Alias != n.alias() && !n.halfMade(br) {
 		n.log.Info("leaving a bridge of the same name alone, it is not ours", "bridge", n.cfg.Bridge)
 		return nil
 	}
