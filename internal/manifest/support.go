@@ -33,11 +33,17 @@ type rule struct {
 	neutral []any
 	// value, if set, limits the rule to such a value of the field.
 	value string
+	// unless, if set, is a field beside this one and the value of it with which
+	// the rule does not hold.
+	unless *sibling
 	// key, if set, limits the rule to such keys of a mapping. It is written as
 	// it is in the docs; matches decides.
 	key     string
 	matches func(key string) bool
 }
+
+// sibling is a value of a field beside the one that a rule is about.
+type sibling struct{ field, value string }
 
 // typeRules are the fates of the fields of one API type, wherever it is used.
 type typeRules struct {
@@ -154,6 +160,8 @@ var supportTable = []typeRules{
 		typ:       "EmptyDirVolumeSource",
 		supported: "medium sizeLimit",
 		rules: []rule{
+			{field: "sizeLimit", support: NoEffect, unless: &sibling{"medium", string(corev1.StorageMediumMemory)},
+				message: "has no effect: berth does not measure a pod's disk use", hint: "write medium: Memory to have a limit"},
 			reject("mode", alphaGate, "set it with chmod in an init container"),
 		},
 	},

@@ -63,7 +63,7 @@ func TestEveryFieldIsClassified(t *testing.T) {
 		for _, name := range names {
 			whole := 0
 			for _, r := range s.rules[name] {
-				if r.value == "" && r.matches == nil {
+				if r.value == "" && r.matches == nil && r.unless == nil {
 					whole++
 				} else if !s.supported[name] {
 					t.Errorf("%s.%s: has a rule for some values, so it must be supported otherwise", typ.Name(), name)
@@ -112,17 +112,24 @@ func TestClassificationIsWhatHappens(t *testing.T) {
 		for _, way := range ways {
 			for _, name := range fieldsOf(typ).names {
 				if s.supported[name] {
-					pod, path := podUsing(to, typ, way, name, func(v reflect.Value) { fill(v, 0) })
+					pod, path := podUsing(to, typ, way, name, func(in, v reflect.Value) {
+						fill(v, 0)
+						for _, r := range s.rules[name] {
+							if u := r.unless; u != nil {
+								setPlain(in.FieldByIndex(fieldsOf(typ).index[u.field]), u.value)
+							}
+						}
+					})
 					expectSupport(t, pod, path, Supported)
 				}
 				for _, r := range s.rules[name] {
-					pod, path := podUsing(to, typ, way, name, func(v reflect.Value) { fillFor(v, r) })
+					pod, path := podUsing(to, typ, way, name, func(_, v reflect.Value) { fillFor(v, r) })
 					if r.matches != nil {
 						path += "[" + r.key + "]"
 					}
 					expectSupport(t, pod, path, r.support)
 					for _, n := range r.neutral {
-						pod, path := podUsing(to, typ, way, name, func(v reflect.Value) { setPlain(v, n) })
+						pod, path := podUsing(to, typ, way, name, func(_, v reflect.Value) { setPlain(v, n) })
 						expectSupport(t, pod, path, Supported)
 					}
 				}
@@ -133,7 +140,7 @@ func TestClassificationIsWhatHappens(t *testing.T) {
 
 // podUsing makes a pod in which the field of a type has a value, and nothing
 // else does but what leads there.
-func podUsing(to map[reflect.Type][]edge, typ reflect.Type, last edge, name string, set func(reflect.Value)) (*corev1.Pod, string) {
+func podUsing(to map[reflect.Type][]edge, typ reflect.Type, last edge, name string, set func(in, v reflect.Value)) (*corev1.Pod, string) {
 	chain := []edge{{typ, name}}
 	if last.from != nil {
 		chain = append(chain, last)
@@ -145,9 +152,11 @@ func podUsing(to map[reflect.Type][]edge, typ reflect.Type, last edge, name stri
 	pod := &corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "web"}}
 	v, path := reflect.ValueOf(&pod.Spec).Elem(), "spec"
 	for i, e := range chain {
+		in := v
 		v = v.FieldByIndex(fieldsOf(e.from).index[e.field])
 		path += "." + e.field
 		if i == len(chain)-1 {
+			set(in, v)
 			break
 		}
 		for v.Kind() != reflect.Struct {
@@ -161,7 +170,6 @@ func podUsing(to map[reflect.Type][]edge, typ reflect.Type, last edge, name stri
 			}
 		}
 	}
-	set(v)
 	return pod, path
 }
 
@@ -343,6 +351,8 @@ func docOf(typ, name string, s typeSupport) (Support, string) {
 		switch {
 		case r.value != "":
 			notes = append(notes, fmt.Sprintf("`%s` is %s: %s", r.value, r.support, reason))
+		case r.unless != nil:
+			notes = append(notes, fmt.Sprintf("%s unless `%s` is `%s`: %s", r.support, r.unless.field, r.unless.value, reason))
 		case r.matches != nil:
 			what := "`" + r.key + "`"
 			if r.key == "example.com/device" {

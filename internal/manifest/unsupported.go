@@ -64,6 +64,9 @@ func (w *supportWalk) structure(v reflect.Value, path string) {
 		}
 		at := path + "." + name
 		for _, r := range support.rules[name] {
+			if u := r.unless; u != nil && v.FieldByIndex(fields.index[u.field]).String() == u.value {
+				continue
+			}
 			w.apply(r, f, at)
 		}
 		if support.supported[name] {

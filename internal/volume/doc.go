@@ -12,6 +12,6 @@
 // touched: it is never mounted below the pod's folder but for sub-paths, and
 // removal never enters a mount, whatever is mounted where.
 //
-// Not enforced: emptyDir.sizeLimit on disk (see Notes). Block volumes, claims
-// and network file systems do not exist here; they are refused by name.
+// Not enforced: emptyDir.sizeLimit on disk. Block volumes, claims and network
+// file systems do not exist here; they are refused by name.
 package volume

@@ -191,15 +191,3 @@ func nested(pod *corev1.Pod, name string) []string {
 	slices.Sort(all)
 	return slices.Compact(all)
 }
-
-// Notes says in words what of the pod's volumes is accepted without effect.
-func Notes(pod *corev1.Pod) []string {
-	var notes []string
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
-		if d := v.EmptyDir; d != nil && d.SizeLimit != nil && d.Medium == corev1.StorageMediumDefault {
-			notes = append(notes, fmt.Sprintf("volume %q: sizeLimit %s is not enforced on disk; use medium: Memory to have it enforced", v.Name, d.SizeLimit))
-		}
-	}
-	return notes
-}

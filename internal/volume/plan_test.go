@@ -145,11 +145,3 @@ func TestModesAndGroups(t *testing.T) {
 		}
 	}
 }
-
-func TestNotesNameWhatHasNoEffect(t *testing.T) {
-	pod := podOf(t, "volumes: [{name: a, emptyDir: {sizeLimit: 1Gi}}, {name: b, emptyDir: {medium: Memory, sizeLimit: 1Gi}}, {name: c}]")
-	notes := Notes(pod)
-	if len(notes) != 1 || !strings.Contains(notes[0], `volume "a": sizeLimit 1Gi is not enforced`) {
-		t.Errorf("notes %q", notes)
-	}
-}
