@@ -307,6 +307,42 @@ func TestHooksAreBegunAgain(t *testing.T) {
 	}
 }
 
+// An agent that ends while its worker is busy does not take what it cut off for
+// failures: a postStart hook that has failed would stop its container.
+func TestWhatAnEndingAgentCutsOffHasNotFailed(t *testing.T) {
+	for range 20 { // which of two signals a worker takes first is chance
+		inBubble(t, "", func(t *testing.T, w *world) {
+			var hanging atomic.Bool
+			hanging.Store(true)
+			w.hook = func(ctx context.Context, _ hooks.Hook) error {
+				if !hanging.Load() {
+					return nil
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			pod := podOf("web", "app")
+			pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 5}}}
+			w.set(Desired{Pod: pod})
+			time.Sleep(time.Minute)
+			w.busy.Store(true)
+			w.workers.Poke(pod.UID)
+			time.Sleep(time.Second)
+			w.mu.Lock()
+			stop := w.stop
+			w.mu.Unlock()
+			stop()
+			w.busy.Store(false)
+			hanging.Store(false)
+			w.begin()
+			w.waitFor("ready", time.Minute, func() bool { return w.ready(pod.UID) })
+			if n := w.rt.Runs(pod.UID, "app"); n != 1 {
+				t.Errorf("the container was started %d times", n)
+			}
+		})
+	}
+}
+
 // Histories are kept in the database, and those of terminal pods are known.
 func TestHistoriesAreKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "berth.db")

@@ -179,12 +179,12 @@ func containerOf(spec *corev1.PodSpec, name string) *corev1.Container {
 }
 
 // foldEnd folds the end of an action into the history.
-func (w *Worker) foldEnd(e ended) {
+func (w *Worker) foldEnd(ctx context.Context, e ended) {
 	wk := w.working[e.key]
 	delete(w.working, e.key)
 	wk.cancel()
-	if w.detaching && e.err != nil {
-		return // abandoned; the next agent begins it again
+	if ctx.Err() != nil && e.err != nil {
+		return // abandoned with Run, whose ctx all actions share; the next agent begins it again
 	}
 	took := time.Since(wk.since)
 	event := lifecycle.ActionEnded{

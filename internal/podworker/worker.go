@@ -47,13 +47,12 @@ type Worker struct {
 	wall     time.Time     // the wall clock at the last look
 	mono     time.Time     // the monotonic clock then
 	// working holds what was started and has not ended, cancelled or not.
-	working   map[lifecycle.Key]*work
-	started   sync.WaitGroup // the goroutines of working
-	detaching bool           // Run is about to return, and what is under way is abandoned
-	probes    []lifecycle.Probe
-	decision  lifecycle.Decision
-	shown     *corev1.Pod // the pod as last handed to Status; nil: never
-	told      told
+	working  map[lifecycle.Key]*work
+	started  sync.WaitGroup // the goroutines of working
+	probes   []lifecycle.Probe
+	decision lifecycle.Decision
+	shown    *corev1.Pod // the pod as last handed to Status; nil: never
+	told     told
 }
 
 // New returns the worker of one pod. It does nothing before Run.
@@ -112,7 +111,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		case <-w.box.wake:
 		case <-timer.C:
 		}
-		w.fold(w.box.take())
+		w.fold(ctx, w.box.take())
 		w.look(ctx)
 		if ctx.Err() == nil && w.decision.Finished && len(w.working) == 0 {
 			w.finish()
@@ -141,7 +140,7 @@ func (w *Worker) next() (time.Duration, bool) {
 }
 
 // fold takes in what happened.
-func (w *Worker) fold(m mail) {
+func (w *Worker) fold(ctx context.Context, m mail) {
 	w.foldClock()
 	if m.desired != nil {
 		w.desired = *m.desired
@@ -156,7 +155,7 @@ func (w *Worker) fold(m mail) {
 		w.history = w.history.Apply(p)
 	}
 	for _, e := range m.ended {
-		w.foldEnd(e)
+		w.foldEnd(ctx, e)
 		w.unseen = true
 	}
 }
@@ -272,12 +271,11 @@ func (w *Worker) finish() {
 
 // detach abandons what is under way and keeps what is known.
 func (w *Worker) detach(ctx context.Context) {
-	w.detaching = true
 	for _, wk := range w.working {
 		wk.stop()
 	}
 	w.started.Wait()
-	w.fold(w.box.take())
+	w.fold(ctx, w.box.take())
 	w.cfg.Probes.Set(w.desired.Pod, nil)
 	w.save()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxRetry)

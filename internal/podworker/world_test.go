@@ -151,6 +151,8 @@ type world struct {
 	stop     func()
 
 	offset atomic.Int64 // how far the wall clock was set, in nanoseconds
+	// busy lets a look at the runtime last until the agent ends, and a bit longer.
+	busy atomic.Bool
 }
 
 func newWorld(t *testing.T, faults string) *world {
@@ -185,7 +187,7 @@ func (w *world) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	cfg := Config{
-		Runtime: w.rt, Records: w.records, Hooks: w, Status: worldStatus{w}, Probes: worldProbes{w}, Recorder: worldEvents{w},
+		Runtime: worldRuntime{w.rt, w}, Records: w.records, Hooks: w, Status: worldStatus{w}, Probes: worldProbes{w}, Recorder: worldEvents{w},
 		Facts: func(*corev1.Pod) lifecycle.Facts {
 			return lifecycle.Facts{RuntimeName: "fake", HostIPs: []string{"192.0.2.1"}}
 		},
@@ -294,6 +296,20 @@ func (w *world) ready(uid types.UID) bool {
 		}
 	}
 	return false
+}
+
+type worldRuntime struct {
+	*podruntimetest.Fake
+	w *world
+}
+
+func (r worldRuntime) Observe(ctx context.Context, pod *corev1.Pod) (lifecycle.Observed, error) {
+	if r.w.busy.Load() {
+		<-ctx.Done()
+		time.Sleep(time.Second)
+		return lifecycle.Observed{}, ctx.Err()
+	}
+	return r.Fake.Observe(ctx, pod)
 }
 
 type worldStatus struct{ w *world }
