@@ -17,7 +17,7 @@ import (
 // Pulling and Pulled come from the runtime: only it knows whether it pulls.
 // Unhealthy comes from whoever runs the probes: it is told of each check.
 type told struct {
-	killing string // the container last told to be killed
+	killing map[string]string // by name: the container last told to be killed
 	reasons []lifecycle.Reason
 }
 
@@ -28,10 +28,13 @@ func (w *Worker) recorder() podruntime.Recorder { return w.cfg.Recorder }
 func (t *told) started(r podruntime.Recorder, pod *corev1.Pod, a lifecycle.Action) {
 	switch a.Kind {
 	case lifecycle.RunPreStop, lifecycle.StopContainer:
-		if t.killing == a.ContainerID {
+		if t.killing[a.Container] == a.ContainerID {
 			return // the hook and each new deadline are the same killing
 		}
-		t.killing = a.ContainerID
+		if t.killing == nil {
+			t.killing = make(map[string]string)
+		}
+		t.killing[a.Container] = a.ContainerID
 		message := a.Why
 		if message == "" {
 			message = "Stopping container " + a.Container

@@ -97,7 +97,9 @@ func (w *Worker) record(ctx context.Context, fresh []lifecycle.Action) error {
 	if !durable {
 		return nil
 	}
-	w.save()
+	if err := w.save(); err != nil {
+		return err
+	}
 	return w.cfg.Records.Sync(ctx)
 }
 
@@ -173,6 +175,11 @@ func containerOf(spec *corev1.PodSpec, name string) *corev1.Container {
 			if list[i].Name == name {
 				return &list[i]
 			}
+		}
+	}
+	for i := range spec.EphemeralContainers {
+		if c := &spec.EphemeralContainers[i].EphemeralContainerCommon; c.Name == name {
+			return (*corev1.Container)(c)
 		}
 	}
 	return nil

@@ -176,6 +176,7 @@ func (w *Worker) foldClock() {
 
 // look observes where needed, decides, and makes what was decided hold.
 func (w *Worker) look(ctx context.Context) {
+	defer func() { _ = w.save() }() // an error is logged; the next look saves again
 	if w.unseen && !w.observe(ctx) {
 		if !w.observed.At.IsZero() || w.shown != nil {
 			return // what is known is too old to act on
@@ -205,7 +206,6 @@ func (w *Worker) look(ctx context.Context) {
 			break
 		}
 	}
-	w.save()
 }
 
 // observe asks the runtime. After an error it is to be asked again at retryAt.
@@ -247,15 +247,16 @@ func (w *Worker) publish(d lifecycle.Decision) {
 }
 
 // save hands the history to Records if it has changed.
-func (w *Worker) save() {
+func (w *Worker) save() error {
 	if reflect.DeepEqual(w.saved, w.history) {
-		return
+		return nil
 	}
 	if err := w.cfg.Records.Save(w.desired.Pod.UID, w.history); err != nil {
 		w.log.Error("cannot keep the history of the pod", "err", err)
-		return
+		return err
 	}
 	w.saved = w.history
+	return nil
 }
 
 // finish is the end of a pod of which nothing is left; it was deleted.
@@ -277,7 +278,7 @@ func (w *Worker) detach(ctx context.Context) {
 	w.started.Wait()
 	w.fold(ctx, w.box.take())
 	w.cfg.Probes.Set(w.desired.Pod, nil)
-	w.save()
+	_ = w.save() // an error is logged, and what was kept before stands
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), maxRetry)
 	defer cancel()
 	if err := w.cfg.Records.Sync(last); err != nil {

@@ -168,6 +168,42 @@ func TestFullDiskStartsNothingAndStopsAll(t *testing.T) {
 	})
 }
 
+// Where the history is not taken at all, nothing starts either.
+func TestRefusedHistoryStartsNothing(t *testing.T) {
+	inBubble(t, "", func(t *testing.T, w *world) {
+		w.records.refuses.Store(true)
+		pod := podOf("web", "app")
+		w.set(Desired{Pod: pod})
+		time.Sleep(10 * time.Minute)
+		if n := w.rt.Runs(pod.UID, "app"); n != 0 {
+			t.Errorf("the container was started %d times without a record", n)
+		}
+		w.records.refuses.Store(false)
+		w.waitFor("ready", time.Minute, func() bool { return w.ready(pod.UID) })
+	})
+}
+
+// What happened while the runtime did not answer outlives the agent, too.
+func TestHistoryIsKeptWhileTheRuntimeIsGone(t *testing.T) {
+	inBubble(t, "", func(t *testing.T, w *world) {
+		pod := podOf("web", "app")
+		pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 10}
+		w.set(Desired{Pod: pod})
+		time.Sleep(time.Minute)
+		id := w.status(pod.UID).ContainerStatuses[0].ContainerID
+		w.busy.Store(true)
+		w.workers.Poke(pod.UID)
+		w.workers.Probed(pod.UID, lifecycle.Probed{
+			Key:     lifecycle.ProbeKey{ContainerID: strings.TrimPrefix(id, "fake://"), Kind: lifecycle.ReadinessProbe},
+			Outcome: lifecycle.Success, At: time.Now(),
+		})
+		time.Sleep(time.Minute) // the look is given up
+		w.busy.Store(false)
+		w.restart(true)
+		w.waitFor("ready", time.Minute, func() bool { return w.ready(pod.UID) })
+	})
+}
+
 // Two pods of one name never run at once; the younger waits for the older to be
 // gone, unless it is to end itself.
 func TestNamesakesTakeTurns(t *testing.T) {
@@ -283,6 +319,24 @@ func TestEventsAreTold(t *testing.T) {
 		}
 		if t.Failed() {
 			t.Logf("told:\n%s", strings.Join(got, "\n"))
+		}
+	})
+}
+
+// A killing is told of once, also where hooks of several containers come between.
+func TestEachKillingIsToldOnce(t *testing.T) {
+	inBubble(t, "", func(t *testing.T, w *world) {
+		pod := podOf("web", "a", "b")
+		for i := range pod.Spec.Containers {
+			pod.Spec.Containers[i].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 1}}}
+		}
+		w.set(Desired{Pod: pod})
+		w.waitFor("ready", time.Minute, func() bool { return w.ready(pod.UID) })
+		w.delete(pod)
+		w.waitFor("finished", time.Minute, func() bool { return w.isFinished(pod.UID) })
+		killing := slices.DeleteFunc(w.eventList(), func(s string) bool { return !strings.Contains(s, "Killing") })
+		if len(killing) != 2 {
+			t.Errorf("told of %d killings of two containers: %q", len(killing), killing)
 		}
 	})
 }

@@ -31,7 +31,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // memRecords keeps histories in memory, as JSON, the way a disk does: what was
 // saved but not synced is lost when the agent dies within 50 ms.
 type memRecords struct {
-	faults *fault.Injector
+	faults  *fault.Injector
+	refuses atomic.Bool // takes no history
 
 	mu      sync.Mutex
 	disk    map[types.UID][]byte
@@ -92,6 +93,9 @@ func (r *memRecords) flush(age time.Duration) {
 }
 
 func (r *memRecords) Save(uid types.UID, h lifecycle.History) error {
+	if r.refuses.Load() {
+		return syscall.EINVAL
+	}
 	data, err := json.Marshal(h)
 	if err == nil {
 		r.put(uid, data)
