@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/images/archive"
 	"github.com/containerd/containerd/v2/pkg/archive/compression"
+	"github.com/containerd/platforms"
 	imgspec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -195,8 +196,17 @@ func (e archiveEntry) wrap(err error) error {
 	return fmt.Errorf("image %q: %w", e.name, err)
 }
 
+// has says whether a variant for that platform is among the manifests. One that
+// does not say its platform is like any other.
+func (e archiveEntry) has(p *imgspec.Platform) bool {
+	return slices.ContainsFunc(e.manifests, func(d imgspec.Descriptor) bool {
+		return p == nil || d.Platform == nil || platforms.FormatAll(*p) == platforms.FormatAll(*d.Platform)
+	})
+}
+
 // groupByName sorts the entries of an archive's index into images: entries of
-// one name, or without any, are variants of one image. It is pure.
+// one name are variants of one image. So are those without any, if they are for
+// different platforms; else they are images of their own. It is pure.
 func groupByName(index imgspec.Index, base string) ([]archiveEntry, error) {
 	var entries []archiveEntry
 	for _, d := range index.Manifests {
@@ -207,7 +217,9 @@ func groupByName(index imgspec.Index, base string) ([]archiveEntry, error) {
 		if err != nil {
 			return nil, err
 		}
-		at := slices.IndexFunc(entries, func(e archiveEntry) bool { return e.name == name })
+		at := slices.IndexFunc(entries, func(e archiveEntry) bool {
+			return e.name == name && (name != "" || !e.has(d.Platform))
+		})
 		if at < 0 {
 			entries = append(entries, archiveEntry{name: name})
 			at = len(entries) - 1
