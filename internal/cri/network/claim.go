@@ -68,6 +68,9 @@ func (n *Network) reserve(req Request, inode uint64) (p *pod, before Lease, bloc
 	for i, cidr := range n.cidrs {
 		ip, err := ipam.Next(ipam.State{Range: cidr, Last: n.last[i], Taken: func(a netip.Addr) bool { return n.taken[a] != "" }})
 		if err != nil {
+			if p := n.anyDying(); p != nil {
+				return p, Lease{}, p.gone, nil // an address is about to be free
+			}
 			return nil, Lease{}, nil, fmt.Errorf("%w (pods with one: %d): remove pods, or choose a larger range with --network-cidr", err, len(n.pods))
 		}
 		l.IPs = append(l.IPs, ip)
@@ -79,6 +82,18 @@ func (n *Network) reserve(req Request, inode uint64) (p *pod, before Lease, bloc
 	p.turn <- struct{}{}
 	n.pods[req.ID] = p
 	return p, Lease{}, nil, nil
+}
+
+// anyDying finds a pod that was torn down and whose end is under way; nil: there
+// is none. Those whose end failed do not count: nobody knows when it comes. It
+// must be called with mu held.
+func (n *Network) anyDying() *pod {
+	for _, p := range n.pods {
+		if p.lease.releasing && !slices.Contains(n.failed, p) {
+			return p
+		}
+	}
+	return nil
 }
 
 // renew updates the lease of a pod whose turn the caller has. If blocked is not
