@@ -48,7 +48,9 @@ type Action struct {
 	ContainerID string
 	SandboxID   string
 	Attempt     int
-	ImageRef    string
+	// Image is the image that PullImage is to make present, as the spec names it.
+	Image    string
+	ImageRef string
 	// Until is when StopContainer kills; for RunPreStop, when it will be cut off.
 	Until time.Time
 	// Why is for logs and events, for example "Container app failed liveness
@@ -60,7 +62,7 @@ type Action struct {
 type Key struct {
 	Kind      ActionKind
 	Container string
-	ID        string
+	ID        string // of the container or sandbox; PullImage: the image
 	Attempt   int
 	Until     int64 // StopContainer: Unix nanoseconds; 0: none
 }
@@ -76,7 +78,9 @@ func (a Action) Key() Key {
 		k.ID = a.ContainerID
 	case StopSandbox, RemoveSandbox, StartContainer:
 		k.ID = a.SandboxID
-	case PrepareVolumes, CreateSandbox, PullImage, RemovePod:
+	case PullImage:
+		k.ID = a.Image
+	case PrepareVolumes, CreateSandbox, RemovePod:
 	}
 	return k
 }

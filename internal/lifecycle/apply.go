@@ -91,9 +91,16 @@ func (h History) actionEnded(e ActionEnded) History {
 		return h.podFailure(e)
 	case PullImage:
 		c := h.Containers[a.Container]
-		switch {
-		case e.Canceled:
+		if e.Canceled {
 			return h
+		}
+		if c.Image != a.Image {
+			if c.Image != "" {
+				c.Backoff, c.Start = BackoffHistory{}, nil // the other image's
+			}
+			c.Image, c.Pull, c.PulledFor = a.Image, nil, 0
+		}
+		switch {
 		case e.Err != nil:
 			c.Pull = nextFailure(c.Pull, *e.Err, e.At, pullBackoff)
 		default:

@@ -67,7 +67,9 @@ type ContainerHistory struct {
 	LastExit *Exit `json:"lastExit,omitempty"`
 	// Backoff is the wait before the next start.
 	Backoff BackoffHistory `json:"backoff,omitzero"`
-	// ImageRef is the image pulled for attempt PulledFor-1; 0: none is.
+	// Image is what the last pull was of, as the spec named it. ImageRef is what
+	// came of it for attempt PulledFor-1; 0: nothing did.
+	Image     string `json:"image,omitempty"`
 	PulledFor int    `json:"pulledFor,omitempty"`
 	ImageRef  string `json:"imageRef,omitempty"`
 	// Pull and Start are the last failures to pull and to start; nil after a

@@ -1,17 +1,20 @@
 package lifecycle
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // QOSClass is the pod's quality of service class, by the API's rules: Guaranteed
 // when each container has equal requests and limits for cpu and memory,
 // BestEffort when none has any, else Burstable. Pod-level resources, where
-// given, count alone. Upstream's helper reads global feature gates.
+// given, count alone. Defaulting has made a limit the request of who named none.
+//
+// All of berth asks here. Upstream's helper reads global feature gates.
 func QOSClass(pod *corev1.Pod) corev1.PodQOSClass {
 	var all []corev1.ResourceRequirements
-	if r := pod.Spec.Resources; r != nil && (len(r.Requests) > 0 || len(r.Limits) > 0) {
+	if r := pod.Spec.Resources; r != nil && (hasPodLevel(r.Requests) || hasPodLevel(r.Limits)) {
 		all = append(all, *r)
 	} else {
 		for i := range pod.Spec.InitContainers {
@@ -24,12 +27,9 @@ func QOSClass(pod *corev1.Pod) corev1.PodQOSClass {
 	any, guaranteed := false, true
 	for _, r := range all {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			req, lim := positive(r.Requests, name), positive(r.Limits, name)
-			any = any || req != nil || lim != nil
-			// A request that is not given is the limit, as the API defaults it;
-			// one of zero is not.
-			asked, given := r.Requests[name]
-			guaranteed = guaranteed && lim != nil && (!given || asked.Cmp(*lim) == 0)
+			request, limit := r.Requests[name], r.Limits[name]
+			any = any || !request.IsZero() || !limit.IsZero()
+			guaranteed = guaranteed && !limit.IsZero() && request.Equal(limit)
 		}
 	}
 	switch {
@@ -41,9 +41,13 @@ func QOSClass(pod *corev1.Pod) corev1.PodQOSClass {
 	return corev1.PodQOSBurstable
 }
 
-func positive(l corev1.ResourceList, name corev1.ResourceName) *resource.Quantity {
-	if q, ok := l[name]; ok && q.Sign() > 0 {
-		return &q
+// hasPodLevel reports whether the list has a resource that a pod as a whole may
+// have.
+func hasPodLevel(list corev1.ResourceList) bool {
+	for name := range list {
+		if name == corev1.ResourceCPU || name == corev1.ResourceMemory || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+			return true
+		}
 	}
-	return nil
+	return false
 }

@@ -25,7 +25,7 @@ func TestQOSClass(t *testing.T) {
 		want       corev1.PodQOSClass
 	}{
 		"nothing asked for":                       {main: []corev1.ResourceRequirements{{}}, want: corev1.PodQOSBestEffort},
-		"limits alone are requests too":           {main: []corev1.ResourceRequirements{res(nil, both)}, want: corev1.PodQOSGuaranteed},
+		"limits that were not defaulted":          {main: []corev1.ResourceRequirements{res(nil, both)}, want: corev1.PodQOSBurstable},
 		"requests equal to limits":                {main: []corev1.ResourceRequirements{res(both, both)}, want: corev1.PodQOSGuaranteed},
 		"another way to write the same":           {main: []corev1.ResourceRequirements{res(list("cpu", "1000m", "memory", "1Gi"), both)}, want: corev1.PodQOSGuaranteed},
 		"requests without limits":                 {main: []corev1.ResourceRequirements{res(both, nil)}, want: corev1.PodQOSBurstable},
@@ -38,6 +38,7 @@ func TestQOSClass(t *testing.T) {
 		"a request of zero below a limit":         {main: []corev1.ResourceRequirements{res(list("cpu", "0"), both)}, want: corev1.PodQOSBurstable},
 		"zero is nothing":                         {main: []corev1.ResourceRequirements{res(list("cpu", "0"), nil)}, want: corev1.PodQOSBestEffort},
 		"the pod's own resources count alone":     {main: []corev1.ResourceRequirements{{}}, pod: &corev1.ResourceRequirements{Requests: both, Limits: both}, want: corev1.PodQOSGuaranteed},
+		"what a pod cannot have does not count":   {main: []corev1.ResourceRequirements{res(both, both)}, pod: &corev1.ResourceRequirements{Limits: list("ephemeral-storage", "1Gi")}, want: corev1.PodQOSGuaranteed},
 		"the pod's own requests are not the same": {main: []corev1.ResourceRequirements{res(both, both)}, pod: &corev1.ResourceRequirements{Requests: both}, want: corev1.PodQOSBurstable},
 	} {
 		t.Run(name, func(t *testing.T) {

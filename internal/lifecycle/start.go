@@ -24,7 +24,10 @@ func (v *view) start(m *member) bool {
 	if m.obs != nil && m.obs.State == ContainerCreated && m.current {
 		attempt = m.obs.Attempt // it never ran: the same attempt again
 	}
-	if v.waits(m.h.Backoff.until()) {
+	// What another image led to says nothing about this one, which may be the cure.
+	// Source: kubelet 1.37, whose waits are by image.
+	same := m.h.Image == "" || m.h.Image == m.spec.Image
+	if same && v.waits(m.h.Backoff.until()) {
 		m.waiting = &corev1.ContainerStateWaiting{
 			Reason: ReasonCrashLoopBackOff,
 			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)",
@@ -33,22 +36,22 @@ func (v *view) start(m *member) bool {
 		v.because(ReasonCrashLoopBackOff, name, m.waiting.Message)
 		return false
 	}
-	if f := m.h.Start; f != nil {
+	if f := m.h.Start; f != nil && same {
 		m.waiting = failing(f)
 		v.because(f.Reason, name, f.Message)
 		if v.waits(f.Until) {
 			return false
 		}
 	}
-	if m.h.PulledFor != attempt+1 {
-		if f := m.h.Pull; f != nil {
+	if m.h.PulledFor != attempt+1 || m.h.Image != m.spec.Image {
+		if f := m.h.Pull; f != nil && same {
 			m.waiting = failingPull(m.spec.Image, f)
 			v.because(m.waiting.Reason, name, m.waiting.Message)
 			if v.waits(f.Until) {
 				return false
 			}
 		}
-		v.want(Action{Kind: PullImage, Container: name, Attempt: attempt})
+		v.want(Action{Kind: PullImage, Container: name, Attempt: attempt, Image: m.spec.Image})
 		return true
 	}
 	v.want(Action{Kind: StartContainer, Container: name, SandboxID: v.sandbox.ID, Attempt: attempt, ImageRef: m.h.ImageRef})
