@@ -145,7 +145,10 @@ func (s *Service) connect(ctx context.Context, sb *sandbox) error {
 	if err != nil {
 		return err
 	}
-	result, err := s.cfg.Network.Setup(ctx, network.Request{ID: sb.id, NetNS: s.pinPath(sb.id, nsNet), Ports: ports})
+	m := sb.config.GetMetadata()
+	result, err := s.cfg.Network.Setup(ctx, network.Request{
+		ID: sb.id, Name: m.GetNamespace() + "/" + m.GetName(), NetNS: s.pinPath(sb.id, nsNet), Ports: ports,
+	})
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (n *Network) reserve(req Request, inode uint64) (p *pod, before Lease, bloc
 	if owner, err := n.portOwner(req.ID, req.Ports); owner != nil || err != nil {
 		return owner, Lease{}, waitFor(owner), err
 	}
-	l := Lease{ID: req.ID, NetNS: req.NetNS, Namespace: inode, Ports: slices.Clone(req.Ports), Link: n.freeLinkName(req.ID)}
+	l := Lease{ID: req.ID, Name: req.Name, NetNS: req.NetNS, Namespace: inode, Ports: slices.Clone(req.Ports), Link: n.freeLinkName(req.ID)}
 	for i, cidr := range n.cidrs {
 		ip, err := ipam.Next(ipam.State{Range: cidr, Last: n.last[i], Taken: func(a netip.Addr) bool { return n.taken[a] != "" }})
 		if err != nil {
@@ -134,7 +134,7 @@ func (n *Network) portOwner(id string, ports []PortMapping) (*pod, error) {
 				case p.lease.releasing:
 					dying = p
 				default:
-					return nil, &PortTakenError{Port: want, By: "pod " + p.lease.ID}
+					return nil, &PortTakenError{Port: want, By: p.lease.pod()}
 				}
 			}
 		}

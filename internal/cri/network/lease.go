@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -19,6 +20,7 @@ import (
 // of the link says so, which the kernel forgets together with the link.
 type Lease struct {
 	ID        string        `json:"id"`
+	Name      string        `json:"name,omitempty"`  // as people know the pod
 	NetNS     string        `json:"netns"`           // path the namespace was handed over as
 	Namespace uint64        `json:"namespace"`       // its inode, so that another one under the same path is noticed
 	Link      string        `json:"link"`            // the pod's port of the bridge
@@ -28,6 +30,9 @@ type Lease struct {
 
 	releasing bool // torn down; link and ports may still be there
 }
+
+// pod says in words whose lease it is.
+func (l Lease) pod() string { return "pod " + cmp.Or(l.Name, l.ID) }
 
 const (
 	leaseSuffix = ".json"

@@ -63,6 +63,7 @@ func newPod(l Lease) *pod {
 // Request asks for the network of one pod.
 type Request struct {
 	ID    string // of the sandbox
+	Name  string // of the pod, as people know it; default ID
 	NetNS string // path of its network namespace
 	Ports []PortMapping
 }
