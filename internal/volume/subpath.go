@@ -148,10 +148,8 @@ func resolve(root, sub string) (found string, missing []string, err error) {
 
 // openBeneath opens a file below dir, following no link.
 func openBeneath(dir *os.File, rel string) (*os.File, error) {
-	fd, err := unix.Openat2(int(dir.Fd()), rel, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_CLOEXEC, // with O_NOFOLLOW it would open a link itself
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	// With O_NOFOLLOW it would open a link itself.
+	fd, err := openat2(int(dir.Fd()), rel, unix.RESOLVE_BENEATH|unix.RESOLVE_NO_SYMLINKS|unix.RESOLVE_NO_MAGICLINKS)
 	if errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("%q is a link to nothing, or became a link while it was opened", rel)
 	}
@@ -187,35 +185,60 @@ const maxReadBytes = 1 << 20
 // as a container with the volume as its root would. The error for a file that
 // does not exist satisfies errors.Is(err, fs.ErrNotExist).
 func ReadFile(volume, path string) ([]byte, error) {
-	dir, err := os.OpenFile(volume, unix.O_PATH|unix.O_CLOEXEC, 0)
+	content, err := readFile(volume, path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read file of volume: %w", err)
-	}
-	defer dir.Close()
-	fd, err := unix.Openat2(int(dir.Fd()), path, &unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK, // a pipe must not hold us
-		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cannot read file of volume: %w", &os.PathError{Op: "open", Path: path, Err: err})
-	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, fmt.Errorf("cannot read file of volume: %w", err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("cannot read file of volume: %s is a %s", path, hostPathType(info.Mode()))
-	}
-	content, err := io.ReadAll(io.LimitReader(f, maxReadBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("cannot read file of volume: %w", err)
-	}
-	if len(content) > maxReadBytes {
-		return nil, fmt.Errorf("cannot read file of volume: %s is larger than %d bytes", path, maxReadBytes)
 	}
 	return content, nil
+}
+
+func readFile(volume, path string) ([]byte, error) {
+	dir, err := os.OpenFile(volume, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	// Looked at before it is opened: a container may have made a device or a pipe
+	// there, which it could not open itself.
+	fd, err := openat2(int(dir.Fd()), path, unix.RESOLVE_IN_ROOT|unix.RESOLVE_NO_MAGICLINKS)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	found := os.NewFile(uintptr(fd), path)
+	defer found.Close()
+	info, err := found.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is a %s", path, hostPathType(info.Mode()))
+	}
+	f, err := os.Open(fdPath(found))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	content, err := io.ReadAll(io.LimitReader(f, maxReadBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(content) > maxReadBytes {
+		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxReadBytes)
+	}
+	return content, nil
+}
+
+// openat2 gives a handle of a file that is not opened itself.
+func openat2(dir int, path string, resolve uint64) (fd int, err error) {
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: resolve}
+	for range 100 {
+		// EAGAIN: something was renamed meanwhile, anywhere, so that the kernel
+		// can't tell whether a ".." led out.
+		if fd, err = unix.Openat2(dir, path, &how); !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	return fd, err
 }
 
 // fdPath names an open file for calls that take paths.
