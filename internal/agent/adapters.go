@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-run/berth/internal/cgroup"
 	"github.com/berth-run/berth/internal/cri/imagestore"
+	"github.com/berth-run/berth/internal/lifecycle"
 )
 
 // The parts know each other by small interfaces of their own; what differs only
@@ -22,14 +23,15 @@ type podCgroups struct {
 }
 
 func (c podCgroups) Make(_ context.Context, pod *corev1.Pod) error {
-	r := cgroup.PodResources(pod)
+	qos := lifecycle.QOSClass(pod)
+	r := cgroup.PodResources(pod, qos)
 	r.Pids = c.pids
-	_, err := c.tree.Ensure(pod.UID, cgroup.PodQOS(pod), r)
+	_, err := c.tree.Ensure(pod.UID, qos, r)
 	return err
 }
 
 func (c podCgroups) Parent(pod *corev1.Pod) string {
-	return c.tree.Path(pod.UID, cgroup.PodQOS(pod))
+	return c.tree.Path(pod.UID, lifecycle.QOSClass(pod))
 }
 
 // Remove does not know the class of a pod that nobody knows any more.

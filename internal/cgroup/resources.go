@@ -28,8 +28,9 @@ type Resources struct {
 // PodResources computes the resources of a pod's cgroup as the kubelet does: the
 // cpu request sets the shares; a limit of cpu or memory holds for the pod if each
 // container has one or the pod itself has; init containers, sidecars, overhead
-// and pod-level resources count by the API's rules. Pids is left to the caller.
-func PodResources(pod *corev1.Pod) Resources {
+// and pod-level resources count by the API's rules. Pids is left to the caller,
+// who also says of which class the pod is.
+func PodResources(pod *corev1.Pod, qos corev1.PodQOSClass) Resources {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})
 
@@ -39,7 +40,7 @@ func PodResources(pod *corev1.Pod) Resources {
 			r.HugePages[size] += q.Value()
 		}
 	}
-	if PodQOS(pod) == corev1.PodQOSBestEffort {
+	if qos == corev1.PodQOSBestEffort {
 		return r
 	}
 	r.CPUShares = shares(requests.Cpu().MilliValue())
@@ -92,46 +93,4 @@ func hugePageSize(name corev1.ResourceName) (bytes int64, ok bool) {
 		return 0, false // validation does not let it through
 	}
 	return q.Value(), true
-}
-
-// PodQOS gives the quality-of-service class that the pod's spec amounts to. Cpu
-// and memory of each container, or of the pod as a whole if it has resources of
-// its own, are BestEffort if neither requested nor limited, Guaranteed if the
-// request equals the limit, else Burstable; the pod is what all of them agree on,
-// else Burstable.
-//
-// Upstream's own function is not used because it reads global feature gates.
-func PodQOS(pod *corev1.Pod) corev1.PodQOSClass {
-	if resourcehelper.IsPodLevelResourcesSet(pod) {
-		return qosOf(*pod.Spec.Resources)
-	}
-	var all []corev1.ResourceRequirements
-	for _, c := range allContainers(pod) {
-		all = append(all, c.Resources)
-	}
-	return qosOf(all...)
-}
-
-func qosOf(all ...corev1.ResourceRequirements) corev1.PodQOSClass {
-	classes := map[corev1.PodQOSClass]bool{}
-	for _, r := range all {
-		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			request, limit := r.Requests[name], r.Limits[name]
-			switch {
-			case !request.Equal(limit):
-				return corev1.PodQOSBurstable
-			case request.IsZero():
-				classes[corev1.PodQOSBestEffort] = true
-			default:
-				classes[corev1.PodQOSGuaranteed] = true
-			}
-		}
-	}
-	switch {
-	case len(classes) == 2:
-		return corev1.PodQOSBurstable
-	case classes[corev1.PodQOSGuaranteed]:
-		return corev1.PodQOSGuaranteed
-	}
-	return corev1.PodQOSBestEffort
 }

@@ -6,9 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 	"k8s.io/utils/ptr"
-	"pgregory.net/rapid"
 )
 
 func list(cpu, memory string) corev1.ResourceList {
@@ -70,41 +68,12 @@ func TestPodResources(t *testing.T) {
 		"huge pages are limited to the request":                 {huge, corev1.PodQOSGuaranteed, Resources{CPUShares: 1024, CPUQuotaMicros: 100_000, MemoryBytes: mi, HugePages: map[int64]int64{2 * mi: 8 * mi}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := PodQOS(c.pod); got != c.qos {
-				t.Errorf("class %s, want %s", got, c.qos)
-			}
 			if c.want.HugePages == nil {
 				c.want.HugePages = map[int64]int64{}
 			}
-			if diff := cmp.Diff(c.want, PodResources(c.pod)); diff != "" {
+			if diff := cmp.Diff(c.want, PodResources(c.pod, c.qos)); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
-}
-
-// The class is upstream's for any pod.
-func TestPodQOSIsUpstreams(t *testing.T) {
-	quantity := rapid.SampledFrom([]string{"", "0", "1", "1000m", "2"})
-	draw := func(t *rapid.T) corev1.ResourceRequirements {
-		return corev1.ResourceRequirements{
-			Requests: list(quantity.Draw(t, "request cpu"), quantity.Draw(t, "request memory")),
-			Limits:   list(quantity.Draw(t, "limit cpu"), quantity.Draw(t, "limit memory")),
-		}
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		pod := podOf()
-		for range rapid.IntRange(0, 3).Draw(t, "containers") {
-			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Resources: draw(t)})
-		}
-		for range rapid.IntRange(0, 2).Draw(t, "init containers") {
-			pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Resources: draw(t)})
-		}
-		if rapid.IntRange(0, 4).Draw(t, "pod level") == 0 {
-			pod.Spec.Resources = ptr.To(draw(t))
-		}
-		if got, want := PodQOS(pod), qos.ComputePodQOS(pod); got != want {
-			t.Fatalf("class %s, upstream says %s", got, want)
-		}
-	})
 }

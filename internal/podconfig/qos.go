@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/berth-run/berth/internal/lifecycle"
 )
 
 // How the kernel ranks processes when memory runs out: 1000 dies first.
@@ -21,52 +23,6 @@ const (
 	mirrorAnnotation   = "kubernetes.io/config.mirror"
 )
 
-// qosClass is the pod's quality of service class, from what it requests and
-// limits of CPU and memory. A class that its status already holds counts: it
-// never changes.
-func qosClass(pod *corev1.Pod) corev1.PodQOSClass {
-	if pod.Status.QOSClass != "" {
-		return pod.Status.QOSClass
-	}
-	if resourcehelper.IsPodLevelResourcesSet(pod) {
-		return qosOf(pod.Spec.Resources)
-	}
-	class := corev1.PodQOSClass("")
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			class = joinQOS(class, qosOf(&list[i].Resources))
-		}
-	}
-	if class == "" {
-		return corev1.PodQOSBestEffort
-	}
-	return class
-}
-
-func qosOf(r *corev1.ResourceRequirements) corev1.PodQOSClass {
-	class := corev1.PodQOSClass("")
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		request, limit := r.Requests[name], r.Limits[name]
-		switch {
-		case !request.Equal(limit):
-			class = corev1.PodQOSBurstable
-		case request.IsZero():
-			class = joinQOS(class, corev1.PodQOSBestEffort)
-		default:
-			class = joinQOS(class, corev1.PodQOSGuaranteed)
-		}
-	}
-	return class
-}
-
-// joinQOS is the class of parts with classes a and b; empty: no part yet.
-func joinQOS(a, b corev1.PodQOSClass) corev1.PodQOSClass {
-	if a == "" || a == b {
-		return b
-	}
-	return corev1.PodQOSBurstable
-}
-
 // oomScoreAdj is the container's rank when memory runs out. A Burstable one is
 // the safer the more it requests: one that requests a tenth of the machine gets
 // 900, so that it dies first once it uses more than it requested.
@@ -74,7 +30,7 @@ func oomScoreAdj(pod *corev1.Pod, c *corev1.Container, machineBytes int64) int64
 	if nodeCritical(pod) {
 		return oomGuaranteed
 	}
-	switch qosClass(pod) {
+	switch lifecycle.QOSClass(pod) {
 	case corev1.PodQOSGuaranteed:
 		return oomGuaranteed
 	case corev1.PodQOSBestEffort:

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-run/berth/internal/cgroup"
+	"github.com/berth-run/berth/internal/lifecycle"
 )
 
 // planEmptyDir fills in what an emptyDir comes to; source may be nil.
@@ -49,7 +50,7 @@ func memorySize(pod *corev1.Pod, source *corev1.EmptyDirVolumeSource, allocatabl
 			size = bytes
 		}
 	}
-	atMost(cgroup.PodResources(pod).MemoryBytes)
+	atMost(cgroup.PodResources(pod, lifecycle.QOSClass(pod)).MemoryBytes)
 	if source != nil && source.SizeLimit != nil {
 		atMost(source.SizeLimit.Value())
 	}

@@ -65,13 +65,13 @@ func restarts(pod *corev1.Pod, code int32) bool {
 	return h.Termination == nil
 }
 
-// The quality of service class is upstream's.
+// The quality of service class is upstream's, for any pod.
 func TestQOSClassIsUpstreams(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 8))
 	quantities := []string{"", "0", "100m", "0.1", "1", "1000m", "1Gi"}
 	list := func() corev1.ResourceList {
 		l := corev1.ResourceList{}
-		for _, name := range []corev1.ResourceName{"cpu", "memory", "ephemeral-storage"} {
+		for _, name := range []corev1.ResourceName{"cpu", "memory", "ephemeral-storage", "hugepages-2Mi"} {
 			if q := quantities[rng.IntN(len(quantities))]; q != "" {
 				l[name] = resource.MustParse(q)
 			}
@@ -86,12 +86,6 @@ func TestQOSClassIsUpstreams(t *testing.T) {
 		case 1:
 			r = corev1.ResourceRequirements{}
 		}
-		// As defaulting and validation leave them.
-		for name, limit := range r.Limits {
-			if asked, ok := r.Requests[name]; !ok || asked.Cmp(limit) > 0 {
-				r.Requests[name] = limit
-			}
-		}
 		return r
 	}
 	seen := map[corev1.PodQOSClass]int{}
@@ -104,11 +98,7 @@ func TestQOSClassIsUpstreams(t *testing.T) {
 			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Resources: resources()})
 		}
 		if rng.IntN(4) == 0 {
-			r := resources()
-			// The pod's own resources may be cpu and memory.
-			delete(r.Requests, "ephemeral-storage")
-			delete(r.Limits, "ephemeral-storage")
-			pod.Spec.Resources = &r
+			pod.Spec.Resources = new(resources())
 		}
 		want := qos.ComputePodQOS(pod)
 		seen[want]++

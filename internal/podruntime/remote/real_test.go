@@ -177,12 +177,12 @@ func (r *realStack) close(ctx context.Context) error {
 type podCgroups struct{ tree *cgroup.Tree }
 
 func (c podCgroups) Make(_ context.Context, pod *corev1.Pod) error {
-	_, err := c.tree.Ensure(pod.UID, cgroup.PodQOS(pod), cgroup.PodResources(pod))
+	_, err := c.tree.Ensure(pod.UID, lifecycle.QOSClass(pod), cgroup.PodResources(pod, lifecycle.QOSClass(pod)))
 	return err
 }
 
 func (c podCgroups) Parent(pod *corev1.Pod) string {
-	return c.tree.Path(pod.UID, cgroup.PodQOS(pod))
+	return c.tree.Path(pod.UID, lifecycle.QOSClass(pod))
 }
 
 func (c podCgroups) Remove(ctx context.Context, uid types.UID) error {
