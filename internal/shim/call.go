@@ -17,27 +17,45 @@ func newToken() uint64 {
 	}
 }
 
-// cancelWith tells the shim to end call when ctx ends. The returned function
-// stops that, and waits for it if it is under way.
+// cancelAgain is how long after a Cancel the next one is sent while the call goes
+// on: it may have overtaken its call on the way, and then found nothing to end.
+const cancelAgain = 20 * time.Millisecond
+
+// cancelWith tells the shim to end call when ctx ends, until the returned
+// function is called, which waits for what of that is under way.
 func (c *Client) cancelWith(ctx context.Context, call uint64) (stop func()) {
+	over := make(chan struct{}) // closed when the call has returned
 	done := make(chan struct{})
 	stopAfter := context.AfterFunc(ctx, func() {
 		defer close(done)
-		// A new deadline: ctx has ended, and the shim must still be told.
-		cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-		defer cancel()
-		conn, err := c.current()
-		if conn == nil || err != nil {
-			return // a lost connection ends the call, too
+		for wait := cancelAgain; ; wait = min(2*wait, time.Second) {
+			c.cancel(ctx, call)
+			select {
+			case <-over:
+				return
+			case <-time.After(wait):
+			}
 		}
-		// An error means that the connection is lost.
-		_, _ = shimpb.NewShimClient(conn).Cancel(cctx, &shimpb.CancelRequest{Call: call})
 	})
 	return func() {
+		close(over)
 		if !stopAfter() {
 			<-done
 		}
 	}
+}
+
+// cancel tells the shim once to end call.
+func (c *Client) cancel(ctx context.Context, call uint64) {
+	conn, err := c.current()
+	if conn == nil || err != nil {
+		return // a lost connection ends the call, too; or the call is still to make one
+	}
+	// A new deadline: ctx has ended, and the shim must still be told.
+	cctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	// An error means that the connection is lost.
+	_, _ = shimpb.NewShimClient(conn).Cancel(cctx, &shimpb.CancelRequest{Call: call})
 }
 
 func timeOf(unixNano int64) time.Time {
