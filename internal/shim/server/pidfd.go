@@ -127,5 +127,19 @@ func exitOfZombie(pid int, ticks uint64) (exitStatus, bool) {
 	if err != nil || st.ticks != ticks || st.state != 'Z' {
 		return exitStatus{}, false
 	}
+	// The kernel shows 0 to those who may not trace the process.
+	if st.exit == 0 && !mayTrace() {
+		return exitStatus{}, false
+	}
 	return exitStatus{wait: syscall.WaitStatus(st.exit), known: true}, true
+}
+
+// mayTrace says that every process shows this thread all of itself.
+func mayTrace() bool {
+	status, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil {
+		return false
+	}
+	caps, err := effectiveCaps(string(status))
+	return err == nil && caps&(1<<capSysPtrace) != 0
 }

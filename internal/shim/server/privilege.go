@@ -12,9 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capSysResource is the number of the capability without which neither a lower
-// oom_score_adj nor a higher hard limit can be set.
-const capSysResource = 24
+const (
+	// capSysResource is the number of the capability without which neither a
+	// lower oom_score_adj nor a higher hard limit can be set.
+	capSysResource = 24
+	// capSysPtrace is that of the one without which other users' processes don't
+	// show how they ended.
+	capSysPtrace = 19
+)
 
 // limits is what this process may grant to containers. Some machines (VMs,
 // nested containers) lack CAP_SYS_RESOURCE; a container that asks for more gets
