@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -15,69 +14,130 @@ import (
 // is a file, so that a shim which is killed with output in hand leaves it to the
 // next one. The kernel puts what it takes out of the FIFO right into it.
 //
-// The file begins with the number of bytes in hand, 0 while they are being read
-// or there are none, logged once they are in the log; the rest is zero but for
-// them. Where a shim was killed between the kernel's copy and the note of its
-// size, the last byte that is not zero tells.
+// The file begins with three words, each written at once; the rest is zero but for
+// what is in hand:
+//
+//	state  0: being read, or nothing; the last byte that is not zero tells
+//	       n: so many bytes are in hand
+//	       isLogged, n, t: n bytes are in the log, but for t that begin a line
+//	       isSaved: that beginning is kept elsewhere, too
+//	place  how long the log was before anything of this was written to it
+//	inode  of that log; 0: nothing was
+//
+// So the next shim can take back what was half written, and does not write twice
+// what was. It can't where the log was rotated in between: some lines are twice in
+// it, then.
 type inHand struct {
 	mem  []byte
 	file bool // mem is a mapped file; false: it is at risk, for want of space
 }
 
 const (
-	inHandHead = 8
+	inHandState = iota
+	inHandPlace
+	inHandInode
+	inHandHead = 3 * 8
 	// inHandSize is a compromise: more costs memory for each container, less
-	// costs calls when one floods its log.
+	// costs calls when one floods its log. It is at most maxLine.
 	inHandSize = 16<<10 - inHandHead
-	logged     = ^uint64(0)
+
+	isLogged = 1 << 63
+	isSaved  = isLogged | 1<<62
 )
 
-// openInHand opens or makes the file at path. left is what an earlier shim had
-// in hand and did not log.
-func openInHand(path string) (h *inHand, left []byte, err error) {
+// left is what a shim that was killed had in hand.
+type left struct {
+	data     []byte
+	logged   bool
+	tail     int // of the logged: how much of it is the beginning of a line
+	logPlace     // of what is not logged: where it would go
+}
+
+// logPlace is a place in a log file.
+type logPlace struct {
+	inode uint64 // 0: not known
+	size  int64
+}
+
+// openInHand opens or makes the file at path, and says what an earlier shim left.
+func openInHand(path string) (h *inHand, l left, err error) {
 	h = &inHand{mem: make([]byte, inHandHead+inHandSize)}
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_CLOEXEC, 0o600)
 	if err != nil {
-		return h, nil, &os.PathError{Op: "open", Path: path, Err: err}
+		return h, l, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
 	// Space is taken now: a write to a hole of a full file system is a signal.
 	if err := unix.Fallocate(fd, 0, 0, int64(len(h.mem))); err != nil {
-		return h, nil, fmt.Errorf("cannot take space for output in hand: %w", err)
+		return h, l, fmt.Errorf("cannot take space for output in hand: %w", err)
 	}
 	mem, err := unix.Mmap(fd, 0, len(h.mem), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return h, nil, fmt.Errorf("cannot map output in hand: %w", err)
+		return h, l, fmt.Errorf("cannot map output in hand: %w", err)
 	}
 	h.mem, h.file = mem, true
-	size := binary.NativeEndian.Uint64(mem)
+	return h, h.found(), nil
+}
+
+// found reads what is left, and makes room for the new if it is nothing.
+func (h *inHand) found() left {
+	state := h.word(inHandState)
+	n, tail := *state, uint64(0)
 	switch {
-	case size == 0:
-		size = uint64(len(bytes.TrimRight(h.space(), "\x00")))
-	case size > inHandSize:
-		h.drop(inHandSize)
-		size = 0
+	case n == 0:
+		n = uint64(len(bytes.TrimRight(h.space(), "\x00")))
+	case n&isSaved == isLogged:
+		n, tail = n>>32&^(1<<31), n&(1<<32-1)
 	}
-	return h, h.space()[:size], nil
+	if n == 0 || n > inHandSize || tail > maxLine { // saved, or no file of ours
+		h.drop(inHandSize)
+		return left{}
+	}
+	return left{
+		data: h.space()[:n], logged: *state&isLogged != 0, tail: int(tail), //nolint:gosec // checked
+		logPlace: logPlace{inode: *h.word(inHandInode), size: int64(*h.word(inHandPlace))}, //nolint:gosec // a length
+	}
+}
+
+// incomplete is the line that begins in what was logged, or before: kept is what
+// is kept elsewhere, as it was before or after the logging.
+func (l left) incomplete(kept []byte) []byte {
+	if l.tail <= len(l.data) {
+		return append([]byte(nil), l.data[len(l.data)-l.tail:]...)
+	}
+	// No line ended in it: it continues the one that is kept.
+	before := min(l.tail-len(l.data), len(kept))
+	return append(append([]byte(nil), kept[:before]...), l.data...)
 }
 
 // space is where to read to; all of it is zero when nothing is in hand.
 func (h *inHand) space() []byte { return h.mem[inHandHead:] }
 
 // took notes that n bytes are in hand.
-func (h *inHand) took(n int) { atomic.StoreUint64(h.size(), uint64(n)) } //nolint:gosec // a length
+func (h *inHand) took(n int) { atomic.StoreUint64(h.word(inHandState), uint64(n)) } //nolint:gosec // a length
 
-// logged notes that what is in hand is in the log.
-func (h *inHand) logged() { atomic.StoreUint64(h.size(), logged) }
+// begins notes that what is in hand is about to be written to the log.
+func (h *inHand) begins(at logPlace) {
+	atomic.StoreUint64(h.word(inHandPlace), uint64(at.size)) //nolint:gosec // a length
+	atomic.StoreUint64(h.word(inHandInode), at.inode)
+}
+
+// logged notes that n bytes in hand are in the log, but for the last line, of
+// which tail bytes were read so far.
+func (h *inHand) logged(n, tail int) {
+	atomic.StoreUint64(h.word(inHandState), isLogged|uint64(n)<<32|uint64(tail)) //nolint:gosec // lengths
+}
 
 // drop lets go of the n bytes in hand, which were logged.
 func (h *inHand) drop(n int) {
+	atomic.StoreUint64(h.word(inHandState), isSaved)
 	clear(h.mem[inHandHead : inHandHead+n])
-	atomic.StoreUint64(h.size(), 0)
+	atomic.StoreUint64(h.word(inHandInode), 0)
+	atomic.StoreUint64(h.word(inHandState), 0)
 }
 
-// size is the head, which is aligned as the mapping is.
-func (h *inHand) size() *uint64 { return (*uint64)(unsafe.Pointer(&h.mem[0])) }
+// word is one of the head, which is aligned as the mapping is.
+func (h *inHand) word(i int) *uint64 { return (*uint64)(unsafe.Pointer(&h.mem[8*i])) }
 
 func (h *inHand) close() {
 	if h.file {

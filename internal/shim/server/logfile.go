@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -37,6 +38,7 @@ type logFile struct {
 	mu       sync.Mutex
 	f        *os.File // nil: closed or can't be opened
 	size     int64
+	inode    uint64
 	batch    []byte // formatted, not yet written
 	lines    uint64 // in batch
 	retry    time.Time
@@ -67,7 +69,24 @@ func (l *logFile) openLocked() error {
 		f.Close()
 		return err
 	}
-	l.f, l.size = f, fi.Size()
+	l.f, l.size, l.inode = f, fi.Size(), 0
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		l.inode = st.Ino
+	}
+	return nil
+}
+
+// takeBack removes what was written to the log after a place in it.
+func (l *logFile) takeBack(to logPlace) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil || to.inode == 0 || to.inode != l.inode || to.size >= l.size {
+		return nil
+	}
+	if err := l.f.Truncate(to.size); err != nil {
+		return fmt.Errorf("cannot take back half of a write: %w", err)
+	}
+	l.size = to.size
 	return nil
 }
 
@@ -105,10 +124,34 @@ func (l *logFile) droppedLines() uint64 {
 var batches = sync.Pool{New: func() any { b := make([]byte, 0, batchSize+maxLine+128); return &b }}
 
 // ingest logs the complete lines of data, which continues what is in tail, and
-// leaves in tail what is not complete. With last, that is logged, too.
-func (l *logFile) ingest(stream string, tail, data []byte, last bool) []byte {
+// leaves in tail what is not complete. It notes in hand, which holds data, how far
+// it is.
+func (l *logFile) ingest(stream string, tail, data []byte, hand *inHand) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// Under the mutex: after a kill, what follows this place in the log is of hand.
+	at := logPlace{}
+	if l.f != nil {
+		at = logPlace{inode: l.inode, size: l.size}
+	}
+	hand.begins(at)
+	tail = l.ingestLocked(stream, tail, data, false)
+	hand.logged(len(data), len(tail))
+	return tail
+}
+
+// finish logs an incomplete line as it is.
+func (l *logFile) finish(stream string, tail []byte) []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ingestLocked(stream, tail, nil, true)
+}
+
+// note adds a line of the shim's own, as if it were of stderr.
+func (l *logFile) note(text string) { l.finish("stderr", []byte("berth: "+text)) }
+
+// ingestLocked does what ingest and, with last, finish are for.
+func (l *logFile) ingestLocked(stream string, tail, data []byte, last bool) []byte {
 	buf := batches.Get().(*[]byte)
 	l.batch = (*buf)[:0]
 	defer func() {
@@ -152,11 +195,6 @@ func (l *logFile) ingest(stream string, tail, data []byte, last bool) []byte {
 		tail = nil
 	}
 	return tail
-}
-
-// note adds a line of the shim's own, as if it were of stderr.
-func (l *logFile) note(text string) {
-	l.ingest("stderr", nil, []byte("berth: "+text), true)
 }
 
 // entry adds one entry to the batch, and makes room for it first.

@@ -156,24 +156,32 @@ func TestMountOptions(t *testing.T) {
 }
 
 // FuzzLog: whatever is written in whatever pieces, joining the entries gives it
-// back, but for a newline at the end.
+// back, but for a newline at the end; and so does a shim that takes over in between.
 func FuzzLog(f *testing.F) {
 	f.Add([]byte("a\nb"), 1)
 	f.Add(bytes.Repeat([]byte("x"), 40000), 1000)
 	f.Add([]byte("\n\n"), 7)
 	f.Fuzz(func(t *testing.T, data []byte, piece int) {
-		if piece < 1 {
-			piece = 1
-		}
+		piece = min(max(piece, 1), inHandSize)
 		path := filepath.Join(t.TempDir(), "log")
 		l := newLogFile(path, 0, 0)
+		hand := &inHand{mem: make([]byte, inHandHead+inHandSize)}
 		var tail []byte
 		for rest := data; len(rest) > 0; {
-			n := min(piece, len(rest))
-			tail = l.ingest("stdout", tail, rest[:n], false)
+			n := copy(hand.space()[:piece], rest)
+			before := bytes.Clone(tail)
+			hand.took(n)
+			tail = l.ingest("stdout", tail, hand.space()[:n], hand)
+			// A shim that is killed now leaves as much to the next.
+			for _, kept := range [][]byte{before, tail} {
+				if got := hand.found().incomplete(kept); !bytes.Equal(got, tail) {
+					t.Fatalf("%d bytes are incomplete for the next shim, want %d", len(got), len(tail))
+				}
+			}
+			hand.drop(n)
 			rest = rest[n:]
 		}
-		l.ingest("stdout", tail, nil, true)
+		l.finish("stdout", tail)
 		l.close()
 		written, err := os.ReadFile(path)
 		if err != nil && len(data) > 0 {

@@ -46,13 +46,14 @@ func (s *Server) startStream(dir, name string, fd int, log *logFile, to *audienc
 	st.hand = hand
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if len(left) > 0 {
-		st.take(left)
-	}
+	st.takeOver(left)
 	w, err := s.poll.add(fd, unix.EPOLLIN, func(uint32) { st.drain() })
 	if err != nil {
 		unix.Close(fd)
 		hand.close()
+		if st.tailFile != nil {
+			st.tailFile.Close()
+		}
 		return nil, err
 	}
 	st.watch = w
@@ -90,12 +91,30 @@ func (st *stream) drain() {
 // take logs what is in hand and passes it on to who is attached.
 func (st *stream) take(data []byte) {
 	if st.log != nil {
-		st.tail = st.log.ingest(st.name, st.tail, data, false)
+		st.tail = st.log.ingest(st.name, st.tail, data, st.hand)
 		st.saveTail()
 	}
-	st.hand.logged()
 	st.to.write(st.name, data)
 	st.hand.drop(len(data))
+}
+
+// takeOver logs what an earlier shim had in hand when it was killed, unless it did
+// so itself.
+func (st *stream) takeOver(l left) {
+	switch {
+	case len(l.data) == 0:
+	case st.log == nil: // dropped, like all that came before
+		st.hand.drop(len(l.data))
+	case l.logged:
+		st.tail = l.incomplete(st.tail)
+		st.saveTail()
+		st.hand.drop(len(l.data))
+	default:
+		if err := st.log.takeBack(l.logPlace); err != nil {
+			st.srv.log.Warn("lines may be twice in the log", "path", st.log.path, "err", err)
+		}
+		st.take(l.data)
+	}
 }
 
 // close ends the reading. An incomplete line is logged as it is.
@@ -129,7 +148,7 @@ func (st *stream) flush() {
 
 func (st *stream) flushLocked() {
 	if st.log != nil && len(st.tail) > 0 {
-		st.tail = st.log.ingest(st.name, st.tail, nil, true)
+		st.tail = st.log.finish(st.name, st.tail)
 		st.saveTail()
 	}
 }
