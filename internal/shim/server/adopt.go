@@ -63,6 +63,7 @@ func (s *Server) adoptAll() error {
 // that is gone.
 func (s *Server) adopt(c *container, pidfd int) error {
 	st := c.st
+	close(c.made) // what follows is set before the process is watched
 	s.mu.Lock()
 	s.containers[c.id] = c
 	s.mu.Unlock()
@@ -169,10 +170,10 @@ func (c *container) endedUnread(st state) bool {
 	switch {
 	case st.Phase == created || c.log == nil:
 		return false
+	case st.TTY:
+		return len(c.streams) == 0 // nobody held it
 	case c.proc == nil:
 		return true
-	case st.TTY:
-		return false
 	}
 	stat, err := readStat(c.proc.pid)
 	return err != nil || stat.state == 'Z'
@@ -190,9 +191,6 @@ func (c *container) noteUnread() {
 // adoptStdio opens the container's streams again.
 func (c *container) adoptStdio(st state) error {
 	if st.TTY {
-		if c.proc == nil {
-			return nil
-		}
 		return c.adoptTerminal(st)
 	}
 	var errs []error

@@ -83,22 +83,16 @@ func (c *container) attach(ctx context.Context, r *shimpb.AttachRequest, files [
 // feed copies in to the container's input until either ends. stop ends it, too,
 // and waits for it.
 func (c *container) feed(in *os.File, done chan<- struct{}) (stop func(), err error) {
-	c.stdinMu.Lock()
-	to := c.stdin
-	c.stdinMu.Unlock()
-	if to == nil {
-		return nil, fmt.Errorf("container %q has no standard input to attach to: %w", c.id, shim.ErrState)
-	}
 	// Pollable, so that closing it ends a read.
-	fd, err := unix.FcntlInt(in.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	from, err := pollableCopy(in, "attach")
 	if err != nil {
-		return nil, os.NewSyscallError("dup", err)
+		return nil, err
 	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, os.NewSyscallError("fcntl", err)
+	to, err := c.openInput()
+	if err != nil {
+		from.Close()
+		return nil, err
 	}
-	from := os.NewFile(uintptr(fd), "attach")
 	once := c.state().StdinOnce
 	ended := make(chan struct{})
 	go func() {
@@ -113,11 +107,79 @@ func (c *container) feed(in *os.File, done chan<- struct{}) (stop func(), err er
 	}()
 	return func() {
 		from.Close()
-		if once {
-			c.closeStdin() // also ends a write that waits for the container
-		}
+		c.closeInput(to) // ends a write that waits for the container
 		<-ended
+		if once {
+			c.closeStdin()
+		}
 	}, nil
+}
+
+// openInput gives one attachment a descriptor of its own for the container's
+// input: it can be closed while a write waits for a container that does not read.
+func (c *container) openInput() (*os.File, error) {
+	c.stdinMu.Lock()
+	defer c.stdinMu.Unlock()
+	if c.stdin == nil {
+		return nil, fmt.Errorf("container %q has no standard input to attach to: %w", c.id, shim.ErrState)
+	}
+	to, err := pollableCopy(c.stdin, "stdin")
+	if err != nil {
+		return nil, err
+	}
+	if c.inputs == nil {
+		c.inputs = make(map[*os.File]bool)
+	}
+	c.inputs[to] = true
+	return to, nil
+}
+
+// closeInput ends what openInput began.
+func (c *container) closeInput(to *os.File) {
+	c.stdinMu.Lock()
+	defer c.stdinMu.Unlock()
+	to.Close()
+	delete(c.inputs, to)
+}
+
+// closeStdin ends the container's input, for all who are attached.
+func (c *container) closeStdin() {
+	c.stdinMu.Lock()
+	defer c.stdinMu.Unlock()
+	for to := range c.inputs {
+		to.Close()
+	}
+	c.inputs = nil
+	if c.stdin != nil {
+		c.stdin.Close()
+		c.stdin = nil
+	}
+}
+
+// pollableCopy duplicates a descriptor so that closing the copy ends reads and
+// writes that wait.
+func pollableCopy(f *os.File, name string) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	var dupErr error
+	err = raw.Control(func(old uintptr) {
+		if fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0); dupErr == nil {
+			dupErr = unix.SetNonblock(fd, true)
+		}
+	})
+	if err == nil && dupErr != nil {
+		err = os.NewSyscallError("dup", dupErr)
+	}
+	if err != nil {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // plainReader and plainWriter keep io.Copy from using splice, which does not

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,6 +28,7 @@ type container struct {
 	st      state
 	removed bool // Delete is done; nothing is saved any more
 
+	made   chan struct{} // closed once create or adopt is done with what follows
 	exited chan struct{} // closed once the exit is recorded
 
 	// Set by create or adopt before anybody else sees the container.
@@ -41,13 +43,14 @@ type container struct {
 	lc *libcontainer.Container // loaded when first needed
 
 	stdinMu sync.Mutex
-	stdin   *os.File // where attached input goes: a FIFO or the terminal; nil: nowhere
+	stdin   *os.File          // where attached input goes: a FIFO or the terminal; nil: nowhere
+	inputs  map[*os.File]bool // the copies of stdin that attachments write to
 }
 
 func (s *Server) newContainer(id string, st state) *container {
 	c := &container{
 		srv: s, id: id, dir: filepath.Join(s.containersDir(), id), st: st,
-		op: make(chan struct{}, 1), exited: make(chan struct{}),
+		op: make(chan struct{}, 1), made: make(chan struct{}), exited: make(chan struct{}),
 	}
 	c.op <- struct{}{}
 	return c
@@ -96,6 +99,19 @@ func (c *container) change(f func(*state)) error {
 	return nil
 }
 
+// note is change for what has happened already, whether it can be saved or not: a
+// later shim knows less, then.
+func (c *container) note(f func(*state)) {
+	err := c.change(f)
+	if err == nil || errors.Is(err, shim.ErrNotFound) {
+		return
+	}
+	c.srv.log.Error("cannot save what became of a container", "id", c.id, "err", err)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(&c.st)
+}
+
 func (c *container) notFound() error {
 	return fmt.Errorf("container %q: %w", c.id, shim.ErrNotFound)
 }
@@ -141,16 +157,6 @@ func (c *container) libcontainer() (*libcontainer.Container, error) {
 		c.lc = lc
 	}
 	return c.lc, nil
-}
-
-// closeStdin ends the container's input.
-func (c *container) closeStdin() {
-	c.stdinMu.Lock()
-	defer c.stdinMu.Unlock()
-	if c.stdin != nil {
-		c.stdin.Close()
-		c.stdin = nil
-	}
 }
 
 // release closes everything the shim holds open of the container. Its processes

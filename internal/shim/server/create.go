@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -40,6 +39,7 @@ func (s *Server) create(_ context.Context, r *shimpb.CreateRequest) (*container,
 	s.mu.Unlock()
 
 	err := c.make(r)
+	close(c.made)
 	if err == nil {
 		return c, nil
 	}
@@ -263,22 +263,27 @@ func (c *container) start() (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
-	if err := c.change(func(st *state) { st.Phase = starting }); err != nil {
-		return time.Time{}, err
-	}
-	if err := lc.Exec(); err != nil {
-		return time.Time{}, fmt.Errorf("cannot start container %q: %w", c.id, err)
-	}
-	now := time.Now()
 	err = c.change(func(st *state) {
-		st.StartedAt = now
-		if st.Phase == starting { // it may have ended already
-			st.Phase = running
+		if st.Phase == created { // it may have ended since
+			st.Phase = starting
 		}
 	})
 	if err != nil {
 		return time.Time{}, err
 	}
+	if p := c.state().Phase; p != starting {
+		return time.Time{}, c.wrongState(p)
+	}
+	if err := lc.Exec(); err != nil {
+		return time.Time{}, fmt.Errorf("cannot start container %q: %w", c.id, err)
+	}
+	now := time.Now()
+	c.note(func(st *state) {
+		st.StartedAt = now
+		if st.Phase == starting { // it may have ended already
+			st.Phase = running
+		}
+	})
 	c.srv.events.publish(shim.Event{Kind: shim.ContainerStarted, ID: c.id, At: now})
 	return now, nil
 }
@@ -292,9 +297,8 @@ func (c *container) delete() error {
 	if removed {
 		return nil
 	}
-	if err := c.change(func(st *state) { st.Phase = deleting }); err != nil && !errors.Is(err, shim.ErrNotFound) {
-		return err
-	}
+	// On a full disk, too: deleting is what makes room.
+	c.note(func(st *state) { st.Phase = deleting })
 	if err := c.unmake(); err != nil {
 		return fmt.Errorf("cannot delete container %q: %w", c.id, err)
 	}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"errors"
 	"time"
 
 	"github.com/berth-run/berth/internal/shim"
@@ -13,8 +12,10 @@ import (
 const drainWait = 2 * time.Second
 
 // ended is called when the container's first process has ended: it kills the
-// others, waits for the output, and records and reports the exit.
+// others, waits for the output, and records and reports the exit. The process may
+// end before the container is wholly made: its end comes after that.
 func (c *container) ended() {
+	<-c.made
 	st := c.state()
 	if !st.PrivatePIDs {
 		if err := killCgroup(st.CgroupPaths); err != nil {
@@ -39,21 +40,12 @@ func (c *container) ended() {
 // recordExit saves the exit and reports it. If it can't be saved it is reported
 // all the same; a later shim would report it as unknown.
 func (c *container) recordExit(exit exitState) {
-	err := c.change(func(st *state) {
+	c.note(func(st *state) {
 		st.Exit = &exit
 		if st.Phase != deleting {
 			st.Phase = exited
 		}
 	})
-	if err != nil && !errors.Is(err, shim.ErrNotFound) {
-		c.srv.log.Error("cannot save exit", "id", c.id, "err", err)
-		c.mu.Lock()
-		c.st.Exit = &exit
-		if c.st.Phase != deleting {
-			c.st.Phase = exited
-		}
-		c.mu.Unlock()
-	}
 	c.oom.stop(c.srv.poll)
 	c.to.close()
 	c.closeStdin()

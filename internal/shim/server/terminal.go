@@ -75,15 +75,17 @@ func (c *container) startHolder(tty *os.File) error {
 	pid := cmd.Process.Pid
 	// The shim reaps it itself.
 	_ = cmd.Process.Release()
+	p := &process{pid: pid, child: true}
 	st, err := readStat(pid)
+	if err == nil {
+		p.ticks = st.ticks
+		p.pidfd, err = openPidfd(pid, st.ticks)
+	}
+	if err == nil {
+		err = s.watchProcess(p, nil)
+	}
 	if err != nil {
-		return err
-	}
-	p := &process{pid: pid, ticks: st.ticks, child: true}
-	if p.pidfd, err = openPidfd(pid, st.ticks); err != nil {
-		return err
-	}
-	if err := s.watchProcess(p, nil); err != nil {
+		_ = unix.Kill(pid, unix.SIGKILL) // a child of ours, not yet reaped: nobody else has its pid
 		return err
 	}
 	c.holder = p

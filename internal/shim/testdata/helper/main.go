@@ -81,6 +81,12 @@ func main() {
 		fmt.Println("ready")
 		<-c
 		os.Exit(42)
+	case "farewell": // says so on SIGTERM, and ends
+		c := make(chan os.Signal, 1)
+		signal.Notify(c, syscall.SIGTERM)
+		fmt.Println("ready")
+		<-c
+		fmt.Println("bye")
 	case "tree": // tree DEPTH: children and grandchildren, in sessions of their own
 		tree(number(rest, 0))
 		fmt.Println("grown")
