@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -59,14 +60,16 @@ func newRun(a *app, o runOptions, v view) *run {
 
 // run asks for objects and returns when the pods are where they were to get.
 func (r *run) run(ctx context.Context, o agent.Objects) (err error) {
-	signals := make(chan os.Signal, 4)
+	caught, signals := make(chan os.Signal, 4), make(chan os.Signal, 4)
 	// With SIGPIPE caught, a reader that left doesn't kill us: the pods are
 	// stopped first. See readerLeft.
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
-	defer signal.Stop(signals)
+	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	defer signal.Stop(caught)
 
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	var listening sync.WaitGroup
+	listening.Go(func() { requests(ctx, caught, signals) })
+	defer func() { cancel(); listening.Wait() }()
 	refs, watching, err := r.begin(ctx, o)
 	if err != nil {
 		return err
