@@ -35,14 +35,28 @@ func imageCommand(a *app) *cobra.Command {
 	return c
 }
 
-// withAgent calls f with a session to the root's agent.
-func (a *app) withAgent(ctx context.Context, f func(s *session) error) error {
+// withAgent calls f with a session to the root's agent. Only with mayBegin may
+// the root be one that is not there yet.
+func (a *app) withAgent(ctx context.Context, need rootNeed, f func(s *session) error) error {
+	if need == existing {
+		if err := a.mustHaveRoot(ctx); err != nil {
+			return err
+		}
+	}
 	s, err := a.connect(ctx, here)
 	if err != nil {
 		return err
 	}
 	return errors.Join(f(s), s.close(context.WithoutCancel(ctx)))
 }
+
+// rootNeed says whether a command may make the root.
+type rootNeed int
+
+const (
+	existing rootNeed = iota // it is about what is there
+	mayBegin                 // it brings something
+)
 
 func imageList(a *app) *cobra.Command {
 	var output string
@@ -55,7 +69,7 @@ func imageList(a *app) *cobra.Command {
 			if output != "" && output != "json" {
 				return usageError("-o is %q, want json", output)
 			}
-			return a.withAgent(cmd.Context(), func(s *session) error {
+			return a.withAgent(cmd.Context(), existing, func(s *session) error {
 				list, err := s.client.Images(cmd.Context())
 				if err != nil {
 					return err
@@ -105,7 +119,7 @@ func imagePull(a *app) *cobra.Command {
 		Example: `  berth image pull docker.io/library/nginx:1.29`,
 		Args:    atLeastOne("image"),
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			return a.withAgent(cmd.Context(), func(s *session) error {
+			return a.withAgent(cmd.Context(), mayBegin, func(s *session) error {
 				for _, ref := range refs {
 					p := newPullView(a, ref)
 					img, err := s.client.PullImage(cmd.Context(), ref, p.progress)
@@ -165,12 +179,19 @@ func imageImport(a *app) *cobra.Command {
   berth image import ./oci-layout`,
 		Args: atLeastOne("file"),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			return a.withAgent(cmd.Context(), func(s *session) error {
-				for _, file := range files {
-					path, err := filepath.Abs(file)
-					if err != nil {
-						return err
-					}
+			var paths []string
+			for _, file := range files {
+				path, err := filepath.Abs(file)
+				if err != nil {
+					return err
+				}
+				if _, err := os.Stat(path); err != nil {
+					return fmt.Errorf("cannot import images: %w", err) // before anything is made
+				}
+				paths = append(paths, path)
+			}
+			return a.withAgent(cmd.Context(), mayBegin, func(s *session) error {
+				for _, path := range paths {
 					list, err := s.client.ImportImages(cmd.Context(), path)
 					if err != nil {
 						return err
@@ -191,7 +212,7 @@ func imageRemove(a *app) *cobra.Command {
 		Short: "Remove images, by name or id; containers that run on them go on",
 		Args:  atLeastOne("image"),
 		RunE: func(cmd *cobra.Command, refs []string) error {
-			return a.withAgent(cmd.Context(), func(s *session) error {
+			return a.withAgent(cmd.Context(), existing, func(s *session) error {
 				var errs []error
 				for _, ref := range refs {
 					if err := s.client.RemoveImage(cmd.Context(), ref); err != nil {
@@ -213,7 +234,7 @@ func imagePrune(a *app) *cobra.Command {
 		Short: "Remove images without a name; with --all, all that no container uses",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.withAgent(cmd.Context(), func(s *session) error {
+			return a.withAgent(cmd.Context(), existing, func(s *session) error {
 				p, err := s.client.PruneImages(cmd.Context(), all)
 				if err != nil {
 					return err

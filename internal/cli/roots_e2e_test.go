@@ -91,10 +91,17 @@ func TestAnAgentOfAnotherRootOrRangeIsRefused(t *testing.T) {
 
 func TestCommandsMakeNoRoot(t *testing.T) {
 	n := newNode(t)
-	for _, args := range [][]string{{"ps"}, {"logs", "web"}, {"stop", "web"}, {"rm", "--all"}, {"exec", "web", "--", "true"}} {
+	for _, args := range [][]string{{"ps"}, {"logs", "web"}, {"stop", "web"}, {"rm", "--all"}, {"exec", "web", "--", "true"},
+		{"image", "ls"}, {"image", "rm", "a"}, {"image", "prune", "--all"}} {
 		if out, code := n.berth(args...); code != 1 || !strings.Contains(out, "there is nothing of berth's at "+n.root) {
 			t.Errorf("%v ends with %d: %s", args, code, out)
 		}
+	}
+	if out, code := n.berth("image", "import", "/no/such/file.tar"); code != 1 || !strings.Contains(out, "/no/such/file.tar") {
+		t.Errorf("an import of what is not there ends with %d: %s", code, out)
+	}
+	if out, code := n.berth("cleanup", "-y"); code != 0 || !strings.Contains(out, "there is nothing of berth's at "+n.root) {
+		t.Errorf("cleanup of nothing ends with %d: %s", code, out)
 	}
 	for _, left := range n.leftovers() {
 		t.Errorf("made: %s", left)

@@ -110,8 +110,8 @@ func (a *app) connectSettled(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// mustHaveRoot refuses to look for pods where no agent ever was: that would make
-// a root of what is most likely a typing error.
+// mustHaveRoot refuses to look for something where no agent ever was: that would
+// make a root of what is most likely a typing error.
 func (a *app) mustHaveRoot(ctx context.Context) error {
 	if a.begun || rootExists(a) {
 		return nil
@@ -125,7 +125,7 @@ func (a *app) mustHaveRoot(ctx context.Context) error {
 	if _, err := ask(ctx, client); err == nil || errors.Is(err, errMute) {
 		return nil // connect has more to say
 	}
-	return fmt.Errorf("there is nothing of berth's at %s: no pod has run there", a.root)
+	return fmt.Errorf("there is nothing of berth's at %s: no pod was run there and no image pulled; look whether --root is right", a.root)
 }
 
 // errMute says that there is an agent which does not answer.
