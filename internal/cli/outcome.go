@@ -57,7 +57,7 @@ func blockers(p *podState) []string {
 		lines = append(lines, p.name+": "+conditionsMissing(p.status))
 	}
 	if w := p.warning; w != nil {
-		lines = append(lines, fmt.Sprintf("  last warning: %s: %s", w.Reason, oneLine(w.Message)))
+		lines = append(lines, fmt.Sprintf("  last warning: %s: %s", w.Reason, brief(w.Message)))
 	}
 	return lines
 }
@@ -69,7 +69,7 @@ func conditionsMissing(s *corev1.PodStatus) string {
 		if c.Status != corev1.ConditionTrue && c.Type != corev1.DisruptionTarget {
 			text := string(c.Type)
 			if c.Message != "" {
-				text += " (" + oneLine(c.Message) + ")"
+				text += " (" + brief(c.Message) + ")"
 			}
 			missing = append(missing, text)
 		}
@@ -86,7 +86,7 @@ func podEnd(p *podState) string {
 		return "was removed"
 	}
 	text := strings.ToLower(string(p.status.Phase))
-	for _, more := range []string{p.status.Reason, oneLine(p.status.Message)} {
+	for _, more := range []string{p.status.Reason, brief(p.status.Message)} {
 		if more != "" {
 			text += ": " + more
 		}

@@ -119,6 +119,12 @@ func TestBlockersNameContainerReasonAndWarning(t *testing.T) {
 	if got := strings.Join(blockers(p), "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
+	id := strings.Repeat("0123456789abcdef", 4)
+	p.warning = &agent.Event{Reason: "FailedCreatePodSandBox", Message: "Failed to create pod sandbox: cannot run sandbox of pod p_default(1): cannot set up the pod's network: host port 80 is taken by sandbox " + id}
+	want = "p/a: creating\n  last warning: FailedCreatePodSandBox: host port 80 is taken by sandbox 0123456789ab"
+	if got := strings.Join(blockers(p), "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
 	p = parsePod(t, "p", "Running a=ready")
 	p.status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Message: "the status of readiness gate \"lb\" is False"}}
 	if got, want := strings.Join(blockers(p), "\n"), `p: is not Ready (the status of readiness gate "lb" is False)`; got != want {

@@ -166,7 +166,7 @@ func rowsOf(p *podState, now time.Time) []row {
 		rows = append(rows, r)
 	}
 	if p.status.Message != "" && isTerminal(p.status) {
-		rows = append(rows, row{name: "", state: oneLine(p.status.Message), mood: how, inner: true})
+		rows = append(rows, row{name: "", state: brief(p.status.Message), mood: how, inner: true})
 	}
 	return rows
 }
