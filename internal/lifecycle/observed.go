@@ -56,7 +56,9 @@ type Container struct {
 	// ExitUnknown says that it ended and nobody knows how; ExitCode is then
 	// meaningless.
 	ExitUnknown bool
-	Signal      int32
+	// Signal is what ended it, where the runtime tells; CRI has no field for it,
+	// and a code above 128 alone is no proof of one. 0: none, or not known.
+	Signal int32
 	// Reason and Message are the runtime's words for the end; the message
 	// already holds the termination message of an ended container.
 	Reason  string
