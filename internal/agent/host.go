@@ -20,6 +20,7 @@ import (
 
 // host is what does not change about the machine while berth runs.
 type host struct {
+	name          string
 	ips           []string
 	dns           *runtimeapi.DNSConfig
 	hostsFile     []byte
@@ -33,6 +34,11 @@ type host struct {
 
 func inspectHost(bridge string) (host, error) {
 	h := host{ips: hostIPs(bridge), cgroupV2: cgroups.IsCgroup2UnifiedMode(), hugePageSizes: cgroups.HugePageSizes()}
+	name, err := os.Hostname()
+	if err != nil {
+		return h, fmt.Errorf("cannot read the machine's name: %w", err)
+	}
+	h.name = strings.ToLower(name) // as nodes are named
 	var si unix.Sysinfo_t
 	if err := unix.Sysinfo(&si); err != nil {
 		return h, fmt.Errorf("cannot read the machine's memory: %w", err)

@@ -64,6 +64,10 @@ func TestEnvironmentRules(t *testing.T) {
 		return &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
 			LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: key, Optional: ptr.To(optional)}}
 	}
+	f.NodeName = "this"
+	fieldRef := func(path string) *corev1.EnvVarSource {
+		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
+	}
 	tests := map[string]struct {
 		c       corev1.Container
 		want    []string
@@ -77,10 +81,11 @@ func TestEnvironmentRules(t *testing.T) {
 		"a required one fails":                            {corev1.Container{Env: []corev1.EnvVar{{Name: "X", ValueFrom: key("no", "no", false)}}}, nil, `environment variable X: configmap "no" not found in namespace default`},
 		"a value with a NUL byte fails":                   {corev1.Container{EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "nul"}}}}}, nil, "NUL"},
 		"a name with an equals sign fails":                {corev1.Container{EnvFrom: []corev1.EnvFromSource{{Prefix: "A=", ConfigMapRef: configMap("b").ConfigMapRef}}}, nil, "rename it"},
-		"an unknown field fails":                          {corev1.Container{Env: []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.containers"}}}}}, nil, "spec.containers"},
+		"the node's name is that of this node":            {corev1.Container{Env: []corev1.EnvVar{{Name: "X", ValueFrom: fieldRef("spec.nodeName")}}}, []string{"X=this"}, ""},
+		"an unknown field fails":                          {corev1.Container{Env: []corev1.EnvVar{{Name: "X", ValueFrom: fieldRef("spec.containers")}}}, nil, "spec.containers"},
 	}
 	pod := &corev1.Pod{}
-	pod.Namespace = "default"
+	pod.Namespace, pod.Spec.NodeName = "default", "other"
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			config, err := Container(pod, &tt.c, f)

@@ -14,6 +14,8 @@ import (
 // Facts are what is known of the node and of a pod on it. The zero value of a
 // field that is not marked as required means "none" or "no".
 type Facts struct {
+	// NodeName is the node's; default: what the pod's spec says.
+	NodeName string
 	// Attempt counts the creations of the pod's sandbox from 0.
 	Attempt int
 	// LogRoot is the folder that holds one log folder a pod; required.

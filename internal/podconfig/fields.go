@@ -1,6 +1,7 @@
 package podconfig
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -18,7 +19,7 @@ func field(pod *corev1.Pod, ref *corev1.ObjectFieldSelector, f ContainerFacts) (
 	}
 	switch ref.FieldPath {
 	case "spec.nodeName", "spec.host":
-		return pod.Spec.NodeName, nil
+		return cmp.Or(f.NodeName, pod.Spec.NodeName), nil
 	case "spec.serviceAccountName":
 		return pod.Spec.ServiceAccountName, nil
 	case "status.podIP":
