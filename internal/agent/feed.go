@@ -106,6 +106,22 @@ func (f *feed) put(u Update) {
 	}
 }
 
+// tellDeleted tells the newest status of a pod once more, with how its end was
+// asked for, unless that was told.
+func (f *feed) tellDeleted(uid types.UID, how Deleted) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	u, ok := f.latest[uid]
+	if !ok || u.Deleted != "" {
+		return // without a status yet, the first one tells it
+	}
+	u.Time, u.Deleted = f.now(), how
+	f.latest[uid] = u
+	for r := range f.readers {
+		r.add(u)
+	}
+}
+
 func (r *reader) add(u Update) {
 	if u.Kind == ProgressUpdate && len(r.queue) > 0 {
 		if last := &r.queue[len(r.queue)-1]; last.Kind == ProgressUpdate && last.Pod.UID == u.Pod.UID && last.Progress.Container == u.Progress.Container {

@@ -44,6 +44,7 @@ func (a *Agent) Apply(ctx context.Context, o Objects) ([]Ref, error) {
 		}
 		refs = append(refs, Ref{Namespace: p.Namespace, Name: p.Name, UID: uid})
 	}
+	a.tellDeletions() // of those that were replaced
 	for _, d := range a.pods.List() {
 		if !changed[d.Pod.Namespace] {
 			continue
@@ -81,7 +82,8 @@ func (a *Agent) Adopt() ([]Ref, error) {
 	return refs, errors.Join(errs...)
 }
 
-// Pods lists all pods with their newest status.
+// Pods lists all pods with their newest status. Of a pod whose stop was asked for
+// it gives the reason already when nobody has begun to stop it; see Stopping.
 func (a *Agent) Pods() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, d := range slices.Concat(a.pods.List(), a.pods.Leftover()) {
@@ -89,9 +91,21 @@ func (a *Agent) Pods() []*corev1.Pod {
 		if s := a.feed.status(p.UID); s != nil {
 			p.Status = *s.DeepCopy()
 		}
+		if s := &p.Status; d.Stop != nil && s.Reason == "" && !terminal(s) {
+			s.Reason, s.Message = d.Stop.Reason, d.Stop.Message
+		}
 		pods = append(pods, p)
 	}
 	return pods
+}
+
+// Stopping says that a pod is being stopped and stays listed: what is to become
+// the reason of its end is in the status before the pod has ended, and never
+// otherwise. One that is to be removed has a deletion timestamp instead.
+func Stopping(s *corev1.PodStatus) bool { return s.Reason != "" && !terminal(s) }
+
+func terminal(s *corev1.PodStatus) bool {
+	return s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed
 }
 
 // Watch calls fn with the newest status of each pod, then with all that happens,
@@ -107,8 +121,7 @@ func (a *Agent) Delete(namespace, name string, grace *int64) (Ref, error) {
 	if !ok {
 		return Ref{}, fmt.Errorf("%w: %s/%s", ErrNoPod, namespace, name)
 	}
-	a.pods.Delete(uid, grace)
-	a.keep()
+	a.DeleteUID(uid, grace)
 	return Ref{Namespace: namespace, Name: name, UID: uid}, nil
 }
 
@@ -133,8 +146,19 @@ func (a *Agent) Stop(namespace, name string, grace *int64) (Ref, error) {
 // DeleteUID asks for the end of the pod with that uid.
 func (a *Agent) DeleteUID(uid types.UID, grace *int64) bool {
 	known := a.pods.Delete(uid, grace)
+	a.tellDeletions()
 	a.keep()
 	return known
+}
+
+// tellDeletions tells of pods that are to go now: their statuses need not change
+// for that.
+func (a *Agent) tellDeletions() {
+	for _, d := range a.pods.List() {
+		if d.Pod.DeletionTimestamp != nil {
+			a.feed.tellDeleted(d.Pod.UID, a.deleted(refOf(d.Pod)))
+		}
+	}
 }
 
 // keepWait bounds how long who asks for something waits for the disk.

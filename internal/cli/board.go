@@ -19,10 +19,11 @@ type podState struct {
 	since  time.Time // when it was asked for
 	status *corev1.PodStatus
 	gone   bool
-	// stopping says that the pod is being ended; its status does not tell.
-	stopping bool
-	warning  *agent.Event              // the newest
-	pulls    map[string]agent.Progress // by container, while they last
+	// asked says that the end of the pod was seen to be asked for or to begin; see
+	// stopping.
+	asked   bool
+	warning *agent.Event              // the newest
+	pulls   map[string]agent.Progress // by container, while they last
 }
 
 // board is what a run knows of its pods. One goroutine uses it, or it is guarded
@@ -61,6 +62,7 @@ func (b *board) take(u agent.Update) (p *podState, before *corev1.PodStatus) {
 	switch u.Kind {
 	case agent.StatusUpdate:
 		p.status = u.Status
+		p.asked = p.asked || u.Deleted != ""
 		for name := range p.pulls {
 			if c := statusOf(u.Status, name); c != nil && c.State.Waiting == nil {
 				delete(p.pulls, name)
@@ -72,7 +74,7 @@ func (b *board) take(u agent.Update) (p *podState, before *corev1.PodStatus) {
 		if u.Event.Type == corev1.EventTypeWarning {
 			p.warning = u.Event
 		}
-		p.stopping = p.stopping || endsPod(u.Event)
+		p.asked = p.asked || endsPod(u.Event)
 		if u.Event.Reason == "Pulled" || u.Event.Reason == "Failed" {
 			delete(p.pulls, u.Event.Container)
 		}
@@ -105,6 +107,11 @@ func (p *podState) ready() bool { return !p.gone && p.status != nil && isReady(p
 
 // over says that the pod will not do anything any more.
 func (p *podState) over() bool { return p.gone || p.status != nil && isTerminal(p.status) }
+
+// stopping says that the pod is being ended and has not ended yet.
+func (p *podState) stopping() bool {
+	return !p.over() && (p.asked || p.status != nil && agent.Stopping(p.status))
+}
 
 func isReady(s *corev1.PodStatus) bool {
 	for _, c := range s.Conditions {

@@ -66,6 +66,7 @@ func (t *teller) update(u agent.Update, p *podState, before *corev1.PodStatus) [
 
 func (t *teller) status(p *podState, before *corev1.PodStatus) []change {
 	var all []change
+	all = append(all, t.stop(p)...)
 	for _, c := range containersOf(p.status) {
 		all = append(all, t.container(p, &c)...)
 	}
@@ -81,7 +82,7 @@ func (t *teller) status(p *podState, before *corev1.PodStatus) []change {
 			text += " at " + p.status.PodIP
 		}
 		all = append(all, change{p.name, text})
-	case wasReady && !ready && !p.stopping:
+	case wasReady && !ready && !p.stopping():
 		all = append(all, change{p.name, "not ready any more"})
 	}
 	return all
@@ -170,12 +171,20 @@ func (t *teller) young(p *podState, u agent.Update) bool {
 	return !t.ready[c.ContainerID] && u.Time.Sub(c.State.Running.StartedAt.Time) < graceOfProbes
 }
 
+// stop tells that a pod is being stopped.
+func (t *teller) stop(p *podState) []change {
+	if !p.stopping() || !t.once("stopping "+p.name) {
+		return nil
+	}
+	return []change{{p.name, "stopping"}}
+}
+
 // event tells of warnings, unless the container's state says the same, and of
 // the begin of a pod's end.
 func (t *teller) event(p *podState, u agent.Update) []change {
 	e := u.Event
-	if endsPod(e) && !p.over() && t.once("stopping "+p.name) {
-		return []change{{p.name, "stopping"}}
+	if endsPod(e) {
+		return t.stop(p)
 	}
 	if e.Type != corev1.EventTypeWarning || t.young(p, u) {
 		return nil

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/berth-run/berth/internal/agent"
 	"github.com/berth-run/berth/internal/format"
 )
 
@@ -25,6 +26,12 @@ func psCommand(a *app) *cobra.Command {
 		Use:     "ps [POD...]",
 		Aliases: []string{"pods"},
 		Short:   "List pods: what runs, and what has ended and was not removed",
+		Long: `List pods: what runs, and what has ended and was not removed.
+
+A pod that is being stopped is shown as stopping until its last container has
+ended. With -o json or yaml it has metadata.deletionTimestamp if it is to go from
+the list then; else status.reason says why it is stopped, while its status.phase
+is still Pending or Running.`,
 		Example: `  berth ps
   berth ps -o wide
   berth ps web -o yaml`,
@@ -179,8 +186,13 @@ func showPods(w io.Writer, pods []corev1.Pod, output string, now time.Time) erro
 	return nil
 }
 
+// stopping says that a pod is being stopped.
+func stopping(p *corev1.Pod) bool {
+	return p.DeletionTimestamp != nil || agent.Stopping(&p.Status)
+}
+
 func psRow(p *corev1.Pod, wide bool, now time.Time) []string {
-	known := &podState{name: p.Name, spec: &p.Spec, since: p.CreationTimestamp.Time}
+	known := &podState{name: p.Name, spec: &p.Spec, since: p.CreationTimestamp.Time, asked: stopping(p)}
 	if p.Status.Phase != "" {
 		known.status = &p.Status
 	}

@@ -38,6 +38,13 @@ func known(t *corev1.ContainerStateTerminated) bool {
 
 // blockers says, a line each, what a pod waits for.
 func blockers(p *podState) []string {
+	if p.stopping() {
+		text := p.name + ": is being stopped"
+		if p.status != nil && p.status.Message != "" {
+			text += ": " + brief(p.status.Message)
+		}
+		return []string{text}
+	}
 	if p.status == nil {
 		return []string{p.name + ": nothing is known of it yet"}
 	}

@@ -131,3 +131,34 @@ func TestBlockersNameContainerReasonAndWarning(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+func TestPodsThatAreBeingStopped(t *testing.T) {
+	for name, c := range map[string]struct {
+		pod   string
+		asked bool
+		word  string
+		block string
+	}{
+		"its status tells":               {"Running:Stopped a=ready", false, "stopping", "p: is being stopped"},
+		"before anything ran":            {"Pending:Stopped a=wait:ContainerCreating", false, "stopping", "p: is being stopped"},
+		"its status does not tell":       {"Running a=ready", true, "stopping", "p: is being stopped"},
+		"nothing is known of it":         {"unknown", true, "stopping", "p: is being stopped"},
+		"it has ended":                   {"Failed:Stopped a=end:0", true, "failed: Stopped", "p: failed: Stopped"},
+		"nobody asked":                   {"Running a=ready", false, "ready", "p: is Running"},
+		"its end is that of a container": {"Succeeded a=end:0", false, "succeeded", "p: succeeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := parsePod(t, "p", c.pod)
+			p.asked = c.asked
+			if word, _ := podWord(p); word != c.word {
+				t.Errorf("its state is %q, want %q", word, c.word)
+			}
+			if c.word == "ready" {
+				p.status.Conditions = nil
+			}
+			if got := strings.Join(blockers(p), "\n"); got != c.block {
+				t.Errorf("it blocks with %q, want %q", got, c.block)
+			}
+		})
+	}
+}

@@ -130,7 +130,7 @@ func (r *run) tellOthers(ctx context.Context) {
 	}
 	var names []string
 	for _, p := range r.settledOthers(ctx) {
-		if p.DeletionTimestamp == nil && p.Status.Phase != "" && !isTerminal(&p.Status) {
+		if !stopping(p) && p.Status.Phase != "" && !isTerminal(&p.Status) {
 			names = append(names, podName(p.Namespace, p.Name))
 		}
 	}

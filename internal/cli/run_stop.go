@@ -113,6 +113,7 @@ func (r *run) release(ctx context.Context, grace *int64) {
 		}
 		r.fates[p.ref.UID] = released
 	}
+		p.asked = p.asked || err == nil
 }
 
 // letGo says that a pod which is to be stopped needs no more waiting.

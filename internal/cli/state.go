@@ -124,6 +124,9 @@ func podWord(p *podState) (string, mood) {
 	if p.gone {
 		return "gone", calm
 	}
+	if p.stopping() {
+		return "stopping", waiting
+	}
 	if p.status == nil {
 		return "waiting", waiting
 	}
@@ -137,9 +140,6 @@ func podWord(p *podState) (string, mood) {
 		}
 		return "failed", bad
 	case corev1.PodPending, corev1.PodRunning, corev1.PodUnknown:
-	}
-	if p.stopping {
-		return "stopping", waiting
 	}
 	word, how := "starting", waiting
 	if isReady(s) {

@@ -24,8 +24,10 @@ type record struct {
 
 	Status *corev1.PodStatus `json:"status,omitempty"`
 	Gone   bool              `json:"gone,omitempty"` // with kind status: nothing of the pod is left
-	Event  *agent.Event      `json:"event,omitempty"`
-	Log    *recordLog        `json:"log,omitempty"`
+	// Stopping, with kind status, says that the pod is being stopped.
+	Stopping bool         `json:"stopping,omitempty"`
+	Event    *agent.Event `json:"event,omitempty"`
+	Log      *recordLog   `json:"log,omitempty"`
 }
 
 type recordLog struct {
@@ -57,7 +59,7 @@ func (v *jsonView) update(u agent.Update, p *podState, _ *corev1.PodStatus) {
 	r := record{Time: u.Time, Pod: p.ref.Namespace + "/" + p.ref.Name, UID: p.ref.UID, Kind: "status"}
 	switch u.Kind {
 	case agent.StatusUpdate:
-		r.Status = u.Status
+		r.Status, r.Stopping = u.Status, p.stopping()
 	case agent.GoneUpdate:
 		r.Status, r.Gone = p.status, true
 	case agent.EventUpdate:
