@@ -196,7 +196,7 @@ func (a *agent) begin(act lifecycle.Action) {
 	e := a.faults.Action(a.faultTime(), act.Kind, act.Container)
 	wk := &work{action: act}
 	a.working[act.Key()] = wk
-	life := a.life
+	life, pod := a.life, a.pod // a runtime knows the pod as it was when it was asked
 	over := false
 	end := func(err *lifecycle.Failed, id string) {
 		if over || life != a.life {
@@ -214,7 +214,7 @@ func (a *agent) begin(act lifecycle.Action) {
 			end(&lifecycle.Failed{Reason: failReason(act.Kind), Message: "the model made it fail"}, a.leftByFailure(act))
 			return
 		}
-		end(a.effect(act))
+		end(a.effect(pod, act))
 	}}
 	a.pending = slices.DeleteFunc(a.pending, func(p *effect) bool { return p.done })
 	a.pending = append(a.pending, ef)
@@ -231,7 +231,7 @@ func (a *agent) begin(act lifecycle.Action) {
 			if ef.done || life != a.life {
 				return
 			}
-			if _, err := a.makeContainer(act); err == nil {
+			if _, err := a.makeContainer(pod, act); err == nil {
 				a.wake()
 			}
 			if a.lurking {
@@ -286,7 +286,7 @@ func failReason(k lifecycle.ActionKind) string {
 
 func (a *agent) ended(wk *work, err *lifecycle.Failed, id string) {
 	delete(a.working, wk.action.Key())
-	ev := lifecycle.ActionEnded{Action: wk.action, At: a.now, Err: err, ContainerID: id, ImageRef: "image",
+	ev := lifecycle.ActionEnded{Action: wk.action, At: a.now, Err: err, ContainerID: id, ImageRef: wk.action.Image,
 		Canceled: wk.canceled && err != nil}
 	a.history = a.history.Apply(ev)
 	if a.chance(2) {
@@ -311,7 +311,8 @@ func (a *agent) reconcileProbes(want []lifecycle.Probe) {
 
 func (a *agent) flip(key lifecycle.ProbeKey, life int, good bool) {
 	a.after(a.between(100*time.Millisecond, time.Minute), func() {
-		if life != a.life || !a.probes[key] {
+		// Results of probes no longer wanted may be on their way still.
+		if life != a.life || !a.probes[key] && !a.chance(4) {
 			return
 		}
 		out := lifecycle.Success

@@ -115,14 +115,17 @@ func (c *checker) graceLeft(t *lifecycle.Termination) time.Duration {
 	return c.endsBy - c.a.elapsed()
 }
 
-// started: one live container of a name, the order of init containers, and the
-// promise of Never.
+// started: one live container of a name, from the image of its spec; the order of
+// init containers, and the promise of Never.
 func (c *checker) started(x *container) {
 	a := c.a
 	for _, o := range a.live() {
 		if o != x && o.Name == x.Name {
 			c.fail("two live containers of %s: %s and %s", x.Name, o.ID, x.ID)
 		}
+	}
+	if x.Hash != lifecycle.ContainerHash(&corev1.Container{Name: x.Name, Image: x.Image}) {
+		c.fail("%s runs image %s, which is not the one of its spec", x.ID, x.Image)
 	}
 	c.starts[x.Name]++
 	c.ran[x.ID] = true

@@ -18,6 +18,7 @@ import (
 func (c *checker) decided(in lifecycle.Input, d lifecycle.Decision, h lifecycle.History, fresh bool) {
 	c.reported(&d.Status)
 	c.invented(&d.Status)
+	c.seen(&d.Status)
 	if h.Termination != nil {
 		c.graceLeft(h.Termination)
 	}
@@ -63,6 +64,30 @@ func (c *checker) invented(status *corev1.PodStatus) {
 			}
 			if _, id, _ := strings.Cut(end.ContainerID, "://"); !c.ran[id] {
 				c.fail("%s is said to have ended and never ran", id)
+			}
+		}
+	}
+}
+
+// seen: what is said of a container that the runtime holds is so.
+func (c *checker) seen(status *corev1.PodStatus) {
+	for _, list := range [][]corev1.ContainerStatus{status.InitContainerStatuses, status.ContainerStatuses} {
+		for i := range list {
+			s := &list[i]
+			if end := s.State.Terminated; end != nil {
+				_, id, _ := strings.Cut(end.ContainerID, "://")
+				if x := c.a.findContainer(id); x != nil && (x.State != lifecycle.ContainerExited || x.ExitCode != end.ExitCode) {
+					c.fail("%s is said to have ended with %d; it is %s, exit code %d", id, end.ExitCode, x.State, x.ExitCode)
+				}
+			}
+			if s.State.Running != nil {
+				_, id, _ := strings.Cut(s.ContainerID, "://")
+				if x := c.a.findContainer(id); x == nil || x.State != lifecycle.ContainerRunning || int(s.RestartCount) != x.Attempt {
+					c.fail("%s is said to run after %d restarts: %+v", id, s.RestartCount, x)
+				}
+			}
+			if s.Ready && s.State.Running == nil && (s.State.Terminated == nil || s.State.Terminated.ExitCode != 0) {
+				c.fail("%s is said to be ready and does not run", s.Name)
 			}
 		}
 	}

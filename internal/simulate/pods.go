@@ -124,7 +124,7 @@ func randomFaults(rng *rand.Rand, pod *corev1.Pod, d time.Duration) []fault.Faul
 	}
 	kinds := []lifecycle.ActionKind{lifecycle.PrepareVolumes, lifecycle.CreateSandbox, lifecycle.PullImage,
 		lifecycle.StartContainer, lifecycle.StopContainer, lifecycle.RemoveContainer, lifecycle.StopSandbox,
-		lifecycle.RemoveSandbox, lifecycle.RemovePod}
+		lifecycle.RemoveSandbox, lifecycle.RemovePod, lifecycle.RunPostStart, lifecycle.RunPreStop}
 	kind := func() lifecycle.ActionKind { return kinds[rng.IntN(len(kinds))] }
 	list := allContainers(pod)
 	name := func() string { return list[rng.IntN(len(list))].Name }

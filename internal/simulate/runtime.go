@@ -4,22 +4,24 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/berth-run/berth/internal/fault"
 	"github.com/berth-run/berth/internal/lifecycle"
 )
 
 // effect changes the model runtime as act says.
-func (a *agent) effect(act lifecycle.Action) (*lifecycle.Failed, string) {
+func (a *agent) effect(pod *corev1.Pod, act lifecycle.Action) (*lifecycle.Failed, string) {
 	switch act.Kind {
 	case lifecycle.PrepareVolumes:
 		a.volumes, a.leftovers = true, true
 	case lifecycle.CreateSandbox:
 		a.removeSandboxes(func(s *sandbox) bool { return s.Attempt == act.Attempt })
 		a.sandboxes = append(a.sandboxes, &sandbox{lifecycle.Sandbox{ID: a.id("sandbox"), Attempt: act.Attempt, Ready: true,
-			CreatedAt: a.now, IPs: []string{"198.51.100.7"}, HostNetwork: a.pod.Spec.HostNetwork}})
+			CreatedAt: a.now, IPs: []string{"198.51.100.7"}, HostNetwork: pod.Spec.HostNetwork}})
 		a.leftovers = true
 	case lifecycle.StartContainer:
-		return a.startContainer(act)
+		return a.startContainer(pod, act)
 	case lifecycle.RunPostStart, lifecycle.RunPreStop:
 		c := a.findContainer(act.ContainerID)
 		if c == nil || c.State != lifecycle.ContainerRunning || a.chance(6) {
@@ -65,7 +67,7 @@ func (a *agent) removeSandboxes(gone func(*sandbox) bool) {
 
 // makeContainer is the first half of a start: the container is there and does not
 // run. One of the same attempt that an earlier try left so is made anew.
-func (a *agent) makeContainer(act lifecycle.Action) (*container, *lifecycle.Failed) {
+func (a *agent) makeContainer(pod *corev1.Pod, act lifecycle.Action) (*container, *lifecycle.Failed) {
 	s := a.findSandbox(act.SandboxID)
 	if s == nil || !s.Ready {
 		return nil, &lifecycle.Failed{Reason: lifecycle.ReasonCreateContainerError, Message: "there is no such sandbox"}
@@ -78,8 +80,8 @@ func (a *agent) makeContainer(act lifecycle.Action) (*container, *lifecycle.Fail
 	}
 	a.unmakeContainer(act)
 	c := &container{Container: lifecycle.Container{ID: a.id(act.Container), Name: act.Container, SandboxID: act.SandboxID,
-		Attempt: act.Attempt, State: lifecycle.ContainerCreated, CreatedAt: a.now, Image: "image", ImageID: "sha256:image"}}
-	for _, spec := range allContainers(a.pod) {
+		Attempt: act.Attempt, State: lifecycle.ContainerCreated, CreatedAt: a.now, Image: act.ImageRef, ImageID: "sha256:" + act.ImageRef}}
+	for _, spec := range allContainers(pod) {
 		if spec.Name == act.Container {
 			c.Hash = lifecycle.ContainerHash(spec)
 		}
@@ -105,11 +107,11 @@ func (a *agent) made(act lifecycle.Action) *container {
 	return nil
 }
 
-func (a *agent) startContainer(act lifecycle.Action) (*lifecycle.Failed, string) {
+func (a *agent) startContainer(pod *corev1.Pod, act lifecycle.Action) (*lifecycle.Failed, string) {
 	c := a.made(act)
 	if c == nil {
 		var err *lifecycle.Failed
-		if c, err = a.makeContainer(act); err != nil {
+		if c, err = a.makeContainer(pod, act); err != nil {
 			return err, ""
 		}
 	}
