@@ -103,9 +103,9 @@ first, within its grace period or that of --grace.`,
 				if !o.force && !isTerminal(&p.Status) && p.DeletionTimestamp == nil {
 					if o.all {
 						return errSkip
+					}
 					if stopping(p) {
 						return fmt.Errorf("pod %s is being stopped and has not ended yet: try again later, or say --force", podName(p.Namespace, p.Name))
-					}
 					}
 					return fmt.Errorf("pod %s has not ended: stop it first, or say --force", podName(p.Namespace, p.Name))
 				}

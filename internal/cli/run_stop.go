@@ -111,9 +111,9 @@ func (r *run) release(ctx context.Context, grace *int64) {
 		case err != nil && !errors.Is(err, nodeapi.ErrCut):
 			r.view.note(fmt.Sprintf("cannot stop pod %s: %v", p.name, err))
 		}
+		p.asked = p.asked || err == nil
 		r.fates[p.ref.UID] = released
 	}
-		p.asked = p.asked || err == nil
 }
 
 // letGo says that a pod which is to be stopped needs no more waiting.
