@@ -83,26 +83,6 @@ func (in *Injector) Active(now time.Time, kind Kind) bool {
 	})
 }
 
-// Next says when the first fault that is still to come begins, or a lasting one
-// ends; zero: nothing changes any more.
-func (in *Injector) Next(now time.Time) time.Time {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	var next time.Time
-	for _, f := range in.faults {
-		ends := in.began.Add(f.After)
-		if f.Kind == DiskFull || f.Kind == RuntimeGone || f.Kind == APIGone {
-			ends = ends.Add(f.For)
-		}
-		for _, at := range []time.Time{in.began.Add(f.After), ends} {
-			if at.After(now) && (next.IsZero() || at.Before(next)) {
-				next = at
-			}
-		}
-	}
-	return next
-}
-
 // each calls fn for each fault that has come, and counts down those it used.
 func (in *Injector) each(now time.Time, fn func(*Fault) (used bool)) {
 	since := now.Sub(in.began)

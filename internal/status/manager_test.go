@@ -17,6 +17,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-run/berth/internal/fault"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -495,6 +497,7 @@ func TestRandomDaysEndWell(t *testing.T) {
 			return rng.IntN(n)
 		}
 		stormy := true
+		var faults *fault.Injector // set before the first call
 		do := func(ctx context.Context, call string) error {
 			mu.Lock()
 			calm := !stormy
@@ -508,6 +511,12 @@ func TestRandomDaysEndWell(t *testing.T) {
 			}
 			if fate == 3 {
 				return errors.New("500")
+			}
+			if faults.Active(time.Now(), fault.APIGone) {
+				return errors.New("connection refused")
+			}
+			if _, conflict := faults.Take(time.Now(), fault.APIConflict); conflict {
+				return errors.New("409 conflict")
 			}
 			f := strings.Fields(call)
 			mu.Lock()
@@ -523,6 +532,13 @@ func TestRandomDaysEndWell(t *testing.T) {
 			return nil
 		}
 		withManager(t, do, func(c *SinkConfig) { c.Parallel = 3 }, func(t *testing.T, m *Manager, sink *fakeSink) {
+			var list []fault.Fault
+			for range 5 {
+				at, lasts := time.Duration(dice(120))*time.Second, time.Duration(1+dice(30))*time.Second
+				list = append(list, fault.Fault{Kind: fault.APIConflict, After: at, Times: 1 + dice(5)},
+					fault.Fault{Kind: fault.APIGone, After: at, For: lasts})
+			}
+			faults = fault.NewInjector(time.Now(), list)
 			want := map[string]string{}
 			uids := 0
 			var pods [6]*corev1.Pod
@@ -554,7 +570,7 @@ func TestRandomDaysEndWell(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if diff := cmp.Diff(want, state); diff != "" {
-				t.Errorf("seed %d (-want +got):\n%s", seed, diff)
+				t.Errorf("seed %d, faults %q (-want +got):\n%s", seed, fault.Format(list), diff)
 			}
 		})
 	}
