@@ -3,6 +3,7 @@ package remote
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -72,7 +73,7 @@ func (r *Runtime) mountVolumes(ctx context.Context, pod *corev1.Pod) (map[string
 		}
 		ref, err := r.pull(ctx, pod, "", v.Image.Reference, v.Image.PullPolicy)
 		if err != nil {
-			return nil, fmt.Errorf("cannot prepare volume %q: %w", v.Name, err)
+			return nil, volumeFailed(v.Name, err)
 		}
 		m := mounted[v.Name]
 		m.Image = ref
@@ -80,6 +81,16 @@ func (r *Runtime) mountVolumes(ctx context.Context, pod *corev1.Pod) (map[string
 	}
 	r.mount.set(pod.UID, mounted)
 	return mounted, nil
+}
+
+// volumeFailed says which volume err is about. Of a lifecycle.Failed only the
+// message is told, so the name goes into that.
+func volumeFailed(name string, err error) error {
+	var failed *lifecycle.Failed
+	if errors.As(err, &failed) {
+		return &lifecycle.Failed{Reason: failed.Reason, Message: fmt.Sprintf("cannot prepare volume %q: %s", name, failed.Message)}
+	}
+	return fmt.Errorf("cannot prepare volume %q: %w", name, err)
 }
 
 // volumesOf says where the pod's volumes are; after a restart of the agent they
