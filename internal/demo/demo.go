@@ -78,6 +78,7 @@ func commands() []command {
 		{"touch", "FILE...", "make files or renew their time", touch, true},
 		{"rm", "[-r] [-f] FILE...", "remove files", rm, true},
 		{"mkdir", "[-p] FOLDER...", "make folders", mkdir, true},
+		{"mount", "KIND FOLDER", "mount a new file system, such as tmpfs", mount, true},
 
 		{"echo", "[-n] [TEXT...]", "print TEXT", echo, true},
 		{"true", "", "end with 0", func(*program, []string) error { return nil }, true},

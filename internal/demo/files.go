@@ -265,3 +265,14 @@ func mkdir(_ *program, args []string) error {
 	}
 	return errors.Join(errs...)
 }
+
+// mount needs a privileged container.
+func mount(_ *program, args []string) error {
+	if len(args) != 2 {
+		return usageError{"want a kind of file system and a folder"}
+	}
+	if err := syscall.Mount(args[0], args[1], args[0], 0, ""); err != nil {
+		return &os.PathError{Op: "mount " + args[0] + " on", Path: args[1], Err: err}
+	}
+	return nil
+}
