@@ -277,7 +277,12 @@ func writeSpec(bundle string, spec *specs.Spec) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(bundle, specFile), raw, 0o600)
+	// Renamed into place: an update may be killed, and commands read it meanwhile.
+	path := filepath.Join(bundle, specFile)
+	if err := os.WriteFile(path+".new", raw, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }
 
 func readSpec(bundle string) (*specs.Spec, error) {
