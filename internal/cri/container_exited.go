@@ -90,9 +90,9 @@ func applyExit(r *store.Container, e shim.Exit) {
 		r.Reason = ReasonUnknown
 		r.Message = "The container ended while nobody could learn its exit code: berth-shim was not running, or the container was lost."
 	case e.OOMKilled:
-		r.ExitCode = e.Code
+		r.ExitCode, r.Signal = e.Code, e.Signal
 		r.Reason = reasonOOMKilled
 	default:
-		r.ExitCode = e.Code
+		r.ExitCode, r.Signal = e.Code, e.Signal
 	}
 }

@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"strconv"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -58,6 +59,10 @@ func (s *Service) ListContainers(_ context.Context, f *runtimeapi.ContainerFilte
 	return out, nil
 }
 
+// InfoExitSignal is the key in a container's verbose information of the signal that
+// ended it, a number: the CRI's status has no field for it.
+const InfoExitSignal = "exitSignal"
+
 // ContainerStatus describes a container.
 func (s *Service) ContainerStatus(_ context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
 	c, err := s.container(id)
@@ -71,6 +76,9 @@ func (s *Service) ContainerStatus(_ context.Context, id string, verbose bool) (*
 			info["runtimeSpec"] = spec
 		}
 		r.Info = verboseInfo(info)
+		if sig := c.record().Signal; sig != 0 {
+			r.Info[InfoExitSignal] = strconv.Itoa(int(sig))
+		}
 	}
 	return r, nil
 }

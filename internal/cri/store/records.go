@@ -56,6 +56,7 @@ type Container struct {
 	StartedAt  time.Time `json:"startedAt,omitzero"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"`
 	ExitCode   int32     `json:"exitCode,omitempty"`
+	Signal     int32     `json:"signal,omitempty"` // that ended it; 0: none
 	Reason     string    `json:"reason,omitempty"` // set by whoever ended it; "": by exit code
 	Message    string    `json:"message,omitempty"`
 }
