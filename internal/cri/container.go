@@ -45,7 +45,10 @@ type container struct {
 	// before it is seen to end.
 	starting bool
 	early    *shim.Exit
-	exited   chan struct{} // closed when the state becomes exited
+	// unsettled says that a start was tried, and that the shim can't be asked
+	// whether it took effect. The record says created meanwhile.
+	unsettled bool
+	exited    chan struct{} // closed when the state becomes exited
 }
 
 func newContainer(rec store.Container) *container {
@@ -66,6 +69,12 @@ func (c *container) record() store.Container {
 }
 
 func (c *container) state() store.ContainerState { return c.record().State }
+
+func (c *container) isUnsettled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unsettled
+}
 
 func (c *container) init() (pid int) {
 	c.mu.Lock()
@@ -112,7 +121,7 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 	st := &runtimeapi.ContainerStatus{
 		Id:          rec.ID,
 		Metadata:    c.config.GetMetadata(),
-		State:       criContainerState(rec.State),
+		State:       c.criState(rec.State),
 		CreatedAt:   rec.CreatedAt.UnixNano(),
 		Image:       proto.CloneOf(c.config.GetImage()),
 		ImageRef:    rec.ImageRef,
@@ -147,6 +156,14 @@ func exitReason(rec store.Container) string {
 	default:
 		return reasonError
 	}
+}
+
+// criState is the state for the CRI: nobody may run anew what may have run.
+func (c *container) criState(state store.ContainerState) runtimeapi.ContainerState {
+	if state == store.ContainerCreated && c.isUnsettled() {
+		return runtimeapi.ContainerState_CONTAINER_UNKNOWN
+	}
+	return criContainerState(state)
 }
 
 func criContainerState(state store.ContainerState) runtimeapi.ContainerState {

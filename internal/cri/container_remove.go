@@ -24,6 +24,9 @@ func (s *Service) RemoveContainer(ctx context.Context, id string) error {
 		return err
 	}
 	defer release()
+	if err := s.settle(ctx, c); err != nil {
+		return fmt.Errorf("cannot remove container %s: %w", c.id, err)
+	}
 	if c.state() == store.ContainerRunning {
 		if err := s.stopContainer(ctx, c, 0); err != nil {
 			return err

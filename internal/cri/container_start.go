@@ -17,9 +17,13 @@ import (
 // startTries is how often a start is tried whose answer was lost with the shim.
 const startTries = 3
 
+// errUnsettled is why a start is not known to have failed.
+var errUnsettled = errors.New("it is not known whether it runs")
+
 // StartContainer runs a created container. If its command can't be run, it ends
 // as exited with reason StartError and the cause as its message. If anything
-// else is in the way, it stays created: it never ran, and nothing of it does.
+// else is in the way, it stays created: it never ran, and nothing of it does. Where
+// nobody can tell, its state is unknown until the shim can be asked (see settle).
 func (s *Service) StartContainer(ctx context.Context, id string) error {
 	c, err := s.container(id)
 	if err != nil {
@@ -30,6 +34,9 @@ func (s *Service) StartContainer(ctx context.Context, id string) error {
 		return err
 	}
 	defer release()
+	if err := s.settle(ctx, c); err != nil {
+		return fmt.Errorf("cannot start container %q: %w", c.config.GetMetadata().GetName(), err)
+	}
 	if st := c.state(); st != store.ContainerCreated {
 		return status.Errorf(codes.FailedPrecondition, "cannot start container %s: it is %s", c.id, st)
 	}
@@ -47,6 +54,9 @@ func (s *Service) StartContainer(ctx context.Context, id string) error {
 		if errors.As(err, &cannotRun) {
 			return errors.Join(err, s.startFailed(ctx, c, cannotRun))
 		}
+		c.mu.Lock()
+		c.unsettled = errors.Is(err, errUnsettled)
+		c.mu.Unlock()
 		c.setStarting(false)
 		return err
 	}
@@ -72,7 +82,7 @@ func (c *container) setStarting(on bool) *shim.Exit {
 
 // start lets the shim make and start the container. Where the answer is lost
 // with the shim, the next one says what became of it. After an error other than
-// a *shim.StartError it has not run, unless the shim can't be asked.
+// a *shim.StartError or errUnsettled it has not run and will not.
 func (s *Service) start(ctx context.Context, c *container) (time.Time, error) {
 	var lost error
 	made := false
@@ -96,7 +106,7 @@ func (s *Service) start(ctx context.Context, c *container) (time.Time, error) {
 		case ferr != nil:
 			return time.Time{}, errors.Join(err, ferr)
 		case found.ran:
-			return found.startedAt, nil
+			return found.StartedAt, nil
 		case !errors.Is(err, shim.ErrGone) || ctx.Err() != nil:
 			return time.Time{}, errors.Join(err, s.unmakeInShim(ctx, c.id))
 		}
@@ -142,7 +152,7 @@ func (s *Service) makeInShim(ctx context.Context, c *container) error {
 // lostStart is what the shim says of a start whose answer was lost.
 type lostStart struct {
 	made, ran bool // neither: the shim has no such container, or one that can't be started
-	startedAt time.Time
+	shim.Status
 }
 
 // afterLostStart finds out whether a start took effect. It asks also when ctx has
@@ -152,11 +162,11 @@ func (s *Service) afterLostStart(ctx context.Context, id string) (lostStart, err
 	defer cancel()
 	list, err := s.cfg.Shim.List(asking)
 	if err != nil {
-		return lostStart{}, fmt.Errorf("cannot find out whether it runs: %w", err)
+		return lostStart{}, fmt.Errorf("%w: %w", errUnsettled, err)
 	}
 	for _, st := range list {
 		if st.ID == id {
-			return lostStart{made: st.State == shim.Created, ran: hasRun(st), startedAt: st.StartedAt}, nil
+			return lostStart{made: st.State == shim.Created, ran: hasRun(st), Status: st}, nil
 		}
 	}
 	return lostStart{}, nil
@@ -168,11 +178,57 @@ func hasRun(st shim.Status) bool {
 	return st.State == shim.Running || st.State == shim.Exited && !st.StartedAt.IsZero()
 }
 
-// unmakeInShim removes what the shim has of a container that never ran.
+// unmakeInShim removes what the shim has of a container that never ran. Where it
+// can't, the start may still take effect: a shim completes what one before began.
 func (s *Service) unmakeInShim(ctx context.Context, id string) error {
 	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	return s.cfg.Shim.Delete(undoing, id)
+	if err := s.cfg.Shim.Delete(undoing, id); err != nil {
+		return fmt.Errorf("%w: %w", errUnsettled, err)
+	}
+	return nil
+}
+
+// settle finds out what became of a start whose answer was lost when nobody could
+// be asked. It needs the container's turn, and does nothing for others.
+func (s *Service) settle(ctx context.Context, c *container) error {
+	if !c.isUnsettled() {
+		return nil
+	}
+	found, err := s.afterLostStart(ctx, c.id)
+	if err != nil {
+		return err
+	}
+	if !found.ran {
+		if err := s.unmakeInShim(ctx, c.id); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.unsettled = false
+		c.mu.Unlock()
+		s.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, c.id, c.sandboxID)
+		return nil
+	}
+	err = s.changeContainer(c, func(r *store.Container) {
+		r.State, r.StartedAt = store.ContainerRunning, found.StartedAt
+		c.pid, c.unsettled = found.PID, false
+	})
+	s.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, c.id, c.sandboxID)
+	if found.Exit != nil {
+		err = errors.Join(err, s.recordExit(ctx, c, *found.Exit))
+	}
+	return err
+}
+
+// settleNow is settle for those who have not got the turn: whoever has it does so.
+func (s *Service) settleNow(ctx context.Context, c *container) error {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+		return s.settle(ctx, c)
+	default:
+		return nil
+	}
 }
 
 // startFailed makes sure that nothing runs and records why.

@@ -82,19 +82,23 @@ func (s *Service) awaitGone(ctx context.Context, c *container) error {
 	}
 }
 
-// awaitStart waits for a start under way: it can't be stopped half way.
+// awaitStart waits for a start under way: it can't be stopped half way. Of one whose
+// outcome is not known it finds out.
 func (s *Service) awaitStart(ctx context.Context, c *container) error {
 	c.mu.Lock()
-	starting := c.starting
+	starting := c.starting || c.unsettled
 	c.mu.Unlock()
 	if !starting {
 		return nil
 	}
 	release, err := c.turn.take(ctx)
+	if err == nil {
+		err = s.settle(ctx, c)
+		release()
+	}
 	if err != nil {
 		return fmt.Errorf("cannot stop container %s: %w", c.id, err)
 	}
-	release()
 	return nil
 }
 

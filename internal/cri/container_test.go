@@ -215,7 +215,8 @@ func TestStartGoesOnAfterTheShimIsLost(t *testing.T) {
 		"each time":        {start: func(*fakeShim, int, string) error { return goneAt(true) }, state: created},
 		"and none comes back": {
 			start: func(*fakeShim, int, string) error { return goneAt(true) },
-			list:  func(*fakeShim, int, string) error { return errors.New("no shim") }, state: created, inShim: 1,
+			list:  func(*fakeShim, int, string) error { return errors.New("no shim") },
+			state: runtimeapi.ContainerState_CONTAINER_UNKNOWN, inShim: 1,
 		},
 		"no, it has no space": {create: func(*fakeShim, int, string) error { return errors.New("no space left") }, state: created},
 	} {
