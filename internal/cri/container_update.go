@@ -49,8 +49,8 @@ func (s *Service) UpdateContainerResources(ctx context.Context, id string, r *ru
 	return s.changeContainer(c, func(rec *store.Container) { rec.Resources.P = merged })
 }
 
-// mergeResources lays the set fields of over onto base. Lists and maps of over
-// replace those of base.
+// mergeResources lays the set fields of over onto base. The list of huge pages
+// replaces base's; of the unified settings each replaces its own.
 func mergeResources(base, over *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxContainerResources {
 	out := proto.CloneOf(base)
 	if out == nil {

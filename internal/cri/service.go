@@ -33,7 +33,7 @@ type Config struct {
 	ImagesDir  string // reported as the place of the image file system
 
 	LogMaxBytes int64 // a container's log is rotated when it grows beyond; 0: never
-	LogMaxFiles int   // rotated files kept beside the current one
+	LogMaxFiles int   // files kept of a container's log, the current one included
 
 	StreamAddr string // where exec, attach and port-forward are served; default a free port of 127.0.0.1
 
