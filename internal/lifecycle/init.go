@@ -70,7 +70,7 @@ func (v *view) initDone(m *member) bool {
 // initFailed says that an init container has failed for good, and which.
 func (v *view) initFailed() *member {
 	for _, m := range v.init {
-		if m.kind == plainInit && m.exited() && !m.starting && m.h.Exit.failed() && !restarts(v.pod, m.spec, *m.h.Exit) {
+		if m.kind == plainInit && v.runsOnce(m) && m.h.Exit.failed() {
 			return m
 		}
 	}

@@ -106,8 +106,8 @@ func (v *view) restartAllRule() bool {
 	return busy
 }
 
-// runsOnce says that main container m has nothing more to do: it has ended and
-// its policy does not start it again.
+// runsOnce says that m, which is no sidecar, has nothing more to do: it has ended
+// and neither its policy nor why it was stopped starts it again.
 func (v *view) runsOnce(m *member) bool {
 	if !m.exited() || m.starting || m.h.Round != v.h.RestartAll {
 		return false
