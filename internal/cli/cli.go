@@ -73,6 +73,9 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	if err == nil {
 		return 0
 	}
+	if a.running {
+		err = a.explain(err)
+	}
 	var exit *exitError
 	switch {
 	case errors.As(err, &exit):
@@ -113,6 +116,10 @@ Begin with:
   berth ps                    what runs
   berth logs POD              what it says
   berth stop POD              end it
+
+Each root has one agent: that of the first berth run, or one in the background. A
+command that hears nothing of it for ten seconds gives up and says what to do;
+what it has begun to show, it goes on to show.
 
 berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 		SilenceErrors: true,

@@ -73,7 +73,7 @@ func (a *app) cleanup(ctx context.Context, force, yes bool) error {
 				return err
 			}
 		}
-	case errors.Is(askErr, errMute) && !force:
+	case errors.Is(askErr, nodeapi.ErrMute) && !force:
 		return fmt.Errorf("%w; berth cleanup --force ends it", a.mute())
 	}
 	if !yes {
@@ -86,7 +86,7 @@ func (a *app) cleanup(ctx context.Context, force, yes bool) error {
 			return fmt.Errorf("cannot ask the agent (process %d) to leave: %w", running.PID, err)
 		}
 	}
-	if errors.Is(askErr, errMute) {
+	if errors.Is(askErr, nodeapi.ErrMute) {
 		if err := a.config().EndOwner(ctx); err != nil {
 			return err
 		}
@@ -98,7 +98,7 @@ func (a *app) cleanup(ctx context.Context, force, yes bool) error {
 			if force {
 				if _, err := ask(ctx, client); err == nil {
 					_ = leave(ctx, client) // one that came meanwhile
-				} else if errors.Is(err, errMute) || time.Since(began) > leaveTime {
+				} else if errors.Is(err, nodeapi.ErrMute) || time.Since(began) > leaveTime {
 					if err := a.config().EndOwner(ctx); err != nil {
 						return err
 					}

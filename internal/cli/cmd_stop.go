@@ -206,6 +206,11 @@ func (e *ending) with(ctx context.Context, s *session) error {
 		stands()
 	})
 	<-begun
+	group.Go(func() {
+		if err := s.client.AwaitMute(watching); errors.Is(err, nodeapi.ErrMute) {
+			e.w.fail(err)
+		}
+	})
 	if len(e.asked) > 0 {
 		// What has gone between two agents is not told.
 		left, err := s.client.Pods(ctx)

@@ -162,3 +162,43 @@ func TestAnAgentThatIsStoppedOrCannotBeReached(t *testing.T) {
 		t.Errorf("left behind: %s", left)
 	}
 }
+
+func TestAnAgentThatHangsWhileItIsUsed(t *testing.T) {
+	n := newNode(t)
+	text := n.file(pod("stubborn", "Always", 600, "ignore-term") + pod("counter", "Always", 1, "print-lines", "0", "--rate", "10"))
+	n.must("run", "--detach", "--until", "ready", text)
+	follows := n.start("run", text)
+	follows.await(`^stubborn: ready`)
+	logs := n.start("logs", "-f", "counter")
+	logs.await(`line 5$`)
+	stop := n.start("stop", "stubborn")
+	follows.await(`^stubborn: stopping`)
+	owner := agent.Config{Root: n.root}.Owner()
+	pid, err := strconv.Atoi(owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	want := `\(process ` + owner + `\) does not answer: .*kill -CONT ` + owner
+	stop.await("cannot wait for the end of pod stubborn")
+	stop.await(want)
+	if code := stop.wait(); code != 1 {
+		t.Errorf("stop ends with %d", code)
+	}
+	follows.signal(syscall.SIGINT)
+	follows.await("cannot stop pod (stubborn|counter)")
+	follows.await(want)
+	if code := follows.wait(); code != 1 {
+		t.Errorf("the run that is interrupted ends with %d", code)
+	}
+	if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	// What was under way goes on.
+	last := len(numbers(logs.lines()))
+	logs.await("line " + strconv.Itoa(last+20) + "$")
+	n.must("rm", "--force", "--grace", "0s", "stubborn", "counter")
+	logs.wait()
+}

@@ -289,7 +289,9 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 			if sig == syscall.SIGPIPE && (r.stopping != nil || !readerLeft(r.app.out, r.app.err)) {
 				continue
 			}
-			r.stop(ctx, sig)
+			if err := r.stop(ctx, sig); err != nil {
+				return err
+			}
 		case <-timeout:
 			timeout = nil
 			r.timedOut = true
@@ -298,7 +300,9 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 			}
 			r.view.note("time is up after " + r.opts.timeout.String() + ", the pods are stopped")
 			r.tellBlockers()
-			r.release(ctx, nil)
+			if err := r.release(ctx, nil); err != nil {
+				return err
+			}
 		case <-left:
 			r.session.dismissed = true
 			return errors.New("the agent was asked to leave")
@@ -318,7 +322,10 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 			logsDone = s.logsDone
 			own()
 			if r.stopping != nil || r.timedOut {
-				r.release(ctx, nil) // the agent may have left before it heard
+				// The agent may have left before it heard.
+				if err := r.release(ctx, nil); err != nil {
+					return err
+				}
 			}
 		}
 	}

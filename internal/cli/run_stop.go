@@ -72,7 +72,7 @@ func (r *run) tellTaken() (any bool) {
 }
 
 // stop ends the pods: with their grace the first time, then at once.
-func (r *run) stop(ctx context.Context, sig os.Signal) {
+func (r *run) stop(ctx context.Context, sig os.Signal) error {
 	r.stopAsked++
 	var grace *int64
 	switch r.stopAsked {
@@ -83,14 +83,14 @@ func (r *run) stop(ctx context.Context, sig os.Signal) {
 		r.view.note("the pods are killed")
 		grace = new(int64)
 	default:
-		return
+		return nil
 	}
-	r.release(ctx, grace)
+	return r.release(ctx, grace)
 }
 
 // release ends the pods that live, but for those that other runs follow. Pods
-// that have ended stay listed.
-func (r *run) release(ctx context.Context, grace *int64) {
+// that have ended stay listed. It fails when there is nobody to ask.
+func (r *run) release(ctx context.Context, grace *int64) error {
 	for len(r.updates) > 0 {
 		r.take(<-r.updates)
 	}
@@ -108,12 +108,15 @@ func (r *run) release(ctx context.Context, grace *int64) {
 			continue
 		case errors.As(err, &answer) && answer.Code == 404:
 			// It goes, or is gone.
+		case errors.Is(err, nodeapi.ErrMute):
+			return fmt.Errorf("cannot stop pod %s: %w", p.name, err)
 		case err != nil && !errors.Is(err, nodeapi.ErrCut):
 			r.view.note(fmt.Sprintf("cannot stop pod %s: %v", p.name, err))
 		}
 		p.asked = p.asked || err == nil
 		r.fates[p.ref.UID] = released
 	}
+	return nil
 }
 
 // letGo says that a pod which is to be stopped needs no more waiting.

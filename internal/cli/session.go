@@ -59,7 +59,7 @@ func (a *app) connect(ctx context.Context, where place) (*session, error) {
 			}
 			return &session{app: a, client: client}, nil
 		}
-		if errors.Is(err, errMute) {
+		if errors.Is(err, nodeapi.ErrMute) {
 			return nil, a.mute()
 		}
 		if a.begun && !rootExists(a) {
@@ -122,34 +122,50 @@ func (a *app) mustHaveRoot(ctx context.Context) error {
 	}
 	client := nodeapi.NewClient(path)
 	defer client.Close()
-	if _, err := ask(ctx, client); err == nil || errors.Is(err, errMute) {
+	if _, err := ask(ctx, client); err == nil || errors.Is(err, nodeapi.ErrMute) {
 		return nil // connect has more to say
 	}
 	return fmt.Errorf("there is nothing of berth's at %s: no pod was run there and no image pulled; look whether --root is right", a.root)
 }
 
-// errMute says that there is an agent which does not answer.
-var errMute = errors.New("the agent does not answer")
-
 // ask asks an agent who it is.
 func ask(ctx context.Context, client *nodeapi.Client) (nodeapi.Version, error) {
-	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+	limited, cancel := context.WithTimeout(ctx, nodeapi.AnswerTime)
 	defer cancel()
 	v, err := client.Version(limited)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		err = errMute
+		err = nodeapi.ErrMute
 	}
 	return v, err
 }
+
+// muteError says which agent does not answer, and what to do.
+type muteError struct{ text string }
+
+func (e *muteError) Error() string { return e.text }
+func (e *muteError) Unwrap() error { return nodeapi.ErrMute }
 
 // mute says which agent does not answer.
 func (a *app) mute() error {
 	pid := a.config().Owner()
 	if pid == "" {
-		return fmt.Errorf("%w, and does not run on %s", errMute, a.root)
+		return &muteError{fmt.Sprintf("the agent of %s does not answer, and which process it is cannot be seen: try again, or look at %s",
+			a.root, filepath.Join(a.root, agentLog))}
 	}
-	return fmt.Errorf("the agent of %s (process %s) does not answer: it may be stopped (kill -CONT %s lets it go on) or hang (kill -KILL %s ends it; pods run on)",
-		a.root, pid, pid, pid)
+	return &muteError{fmt.Sprintf("the agent of %s (process %s) does not answer: it may be stopped (kill -CONT %s lets it go on) or hang (kill -KILL %s ends it; pods run on, and the next berth command goes on with them)",
+		a.root, pid, pid, pid)}
+}
+
+// explain adds to an error which agent does not answer, if that is what it is about.
+func (a *app) explain(err error) error {
+	var explained *muteError
+	switch {
+	case !errors.Is(err, nodeapi.ErrMute) || errors.As(err, &explained):
+		return err
+	case err == nodeapi.ErrMute: //nolint:errorlint // there is no more to say
+		return a.mute()
+	}
+	return errors.Join(err, a.mute())
 }
 
 // fits says why the agent at the socket is not the one that is meant.

@@ -22,6 +22,9 @@ import (
 // maxAgentLog is the size at which the log of background agents begins anew.
 const maxAgentLog = 10 << 20
 
+// agentLog is the file below the root that background agents log to.
+const agentLog = "agent.log"
+
 // exitInUse is how a background agent says that there is another one.
 const exitInUse = 3
 
@@ -86,7 +89,7 @@ func openAgentLog(root string) (*os.File, error) {
 	if err := os.MkdirAll(root, 0o711); err != nil { //nolint:gosec // containers' users pass through it
 		return nil, err
 	}
-	path := filepath.Join(root, "agent.log")
+	path := filepath.Join(root, agentLog)
 	flags := os.O_RDWR | os.O_CREATE | os.O_APPEND
 	if info, err := os.Stat(path); err == nil && info.Size() > maxAgentLog {
 		flags |= os.O_TRUNC

@@ -40,7 +40,10 @@ type Client struct {
 // NewClient returns a client of the agent whose socket is at path. Nothing is
 // connected before the first call.
 func NewClient(path string) *Client {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, path) }
+	return newClient(func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, path) })
+}
+
+func newClient(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *Client {
 	t := &http.Transport{DialContext: dial, DisableCompression: true}
 	return &Client{dial: dial, http: &http.Client{Transport: t}, done: t.CloseIdleConnections}
 }
@@ -48,8 +51,30 @@ func NewClient(path string) *Client {
 // Close closes connections that are not in use.
 func (c *Client) Close() { c.done() }
 
-// request sends one request and returns its answer, if that is good.
+// request sends one request and returns its answer, if that is good. It fails with
+// ErrMute when the agent goes mute before all of the answer is there.
 func (c *Client) request(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
+	g := c.guard(ctx)
+	resp, err := c.send(g.ctx, method, path, query, body)
+	if err != nil {
+		err = g.err(err)
+		g.end()
+		return nil, err
+	}
+	resp.Body = guardedBody{resp.Body, g}
+	return resp, nil
+}
+
+// stream is request for an answer that goes on: once it has begun, it is not cut.
+func (c *Client) stream(ctx context.Context, method, path string, query url.Values) (*http.Response, error) {
+	resp, err := c.request(ctx, method, path, query, nil)
+	if err == nil {
+		resp.Body.(guardedBody).g.standsAlone() //nolint:forcetypeassert // what request gives
+	}
+	return resp, err
+}
+
+func (c *Client) send(ctx context.Context, method, path string, query url.Values, body any) (*http.Response, error) {
 	var in io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -89,6 +114,12 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	}
 	defer resp.Body.Close()
 	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		switch {
+		case errors.Is(err, ErrMute):
+			return ErrMute
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
 		return fmt.Errorf("%w: %w", ErrCut, err)
 	}
 	return nil
@@ -96,7 +127,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 
 // each sends one request and calls fn with each object of its answer.
 func each[T any](ctx context.Context, c *Client, method, path string, query url.Values, fn func(T) error) error {
-	resp, err := c.request(ctx, method, path, query, nil)
+	resp, err := c.stream(ctx, method, path, query)
 	if err != nil {
 		return err
 	}
@@ -119,9 +150,11 @@ func each[T any](ctx context.Context, c *Client, method, path string, query url.
 	}
 }
 
+const versionPath = "/berth/v1/version"
+
 // Version asks which agent it is.
 func (c *Client) Version(ctx context.Context) (v Version, err error) {
-	err = c.call(ctx, "GET", "/berth/v1/version", nil, nil, &v)
+	err = c.call(ctx, "GET", versionPath, nil, nil, &v)
 	return v, err
 }
 
@@ -162,7 +195,7 @@ func (c *Client) WatchAs(ctx context.Context, run string, uids []types.UID, begu
 	for _, uid := range uids {
 		q.Add("uid", string(uid))
 	}
-	resp, err := c.request(ctx, "GET", "/berth/v1/watch", q, nil)
+	resp, err := c.stream(ctx, "GET", "/berth/v1/watch", q)
 	if err != nil {
 		return err
 	}

@@ -23,12 +23,14 @@ func (c *Client) Exec(namespace, pod, container string, r agent.StreamRequest) (
 		Scheme: "http", Host: "berth", RawQuery: q.Encode(),
 		Path: "/exec/" + namespace + "/" + pod + "/" + container,
 	}
+	guarded := &guardedUpgrade{c: c}
 	transport, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{
 		PingPeriod:       5 * time.Second,
-		UpgradeTransport: &http.Transport{DialContext: c.dial},
+		UpgradeTransport: &http.Transport{DialContext: guarded.dial},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot set up the streams of a command: %w", err)
 	}
-	return remotecommand.NewSPDYExecutorForTransports(transport, transport, http.MethodPost, target)
+	guarded.http = transport
+	return remotecommand.NewSPDYExecutorForTransports(guarded, transport, http.MethodPost, target)
 }

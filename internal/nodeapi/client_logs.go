@@ -50,7 +50,7 @@ func (c *Client) Logs(ctx context.Context, r LogsRequest, fn func(LogLine) error
 	if !r.Since.IsZero() {
 		q.Set("sinceTime", r.Since.Format(time.RFC3339Nano))
 	}
-	resp, err := c.request(ctx, "GET", "/berth/v1/logs", q, nil)
+	resp, err := c.stream(ctx, "GET", "/berth/v1/logs", q)
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func New(cfg Config) (*Server, error) {
 		"GET /pods": s.pods,
 		"GET /containerLogs/{namespace}/{pod}/{container}": s.containerLogs,
 
-		"GET /berth/v1/version":                      s.version,
+		"GET " + versionPath:                         s.version,
 		"POST /berth/v1/leave":                       s.leave,
 		"POST /berth/v1/apply":                       s.apply,
 		"POST /berth/v1/told":                        s.told,
