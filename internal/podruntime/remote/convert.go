@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"strconv"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -71,6 +72,19 @@ func containerOf(s *runtimeapi.ContainerStatus) lifecycle.Container {
 		c.ExitUnknown = true
 	}
 	return c
+}
+
+// infoExitSignal is where berth's runtime tells which signal ended a container.
+const infoExitSignal = "exitSignal"
+
+// signalOf is the signal that ended a container, in a verbose status; 0: none, or
+// the runtime does not tell.
+func signalOf(info map[string]string) int32 {
+	n, err := strconv.ParseInt(info[infoExitSignal], 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int32(n)
 }
 
 func stateOf(s runtimeapi.ContainerState) lifecycle.ContainerState {

@@ -95,7 +95,7 @@ func (r *Runtime) look(ctx context.Context, pod *corev1.Pod, before look) (look,
 			now.conts[c.Id] = old
 			continue
 		}
-		status, err := r.cfg.Service.ContainerStatus(ctx, c.Id, false)
+		status, err := r.statusOf(ctx, c)
 		if crierrors.IsNotFound(err) {
 			continue
 		}
@@ -103,6 +103,7 @@ func (r *Runtime) look(ctx context.Context, pod *corev1.Pod, before look) (look,
 			return look{}, err
 		}
 		seen := containerOf(status.GetStatus())
+		seen.Signal = signalOf(status.GetInfo())
 		seen.SandboxID = c.PodSandboxId
 		if seen.State == lifecycle.ContainerExited {
 			seen.Message = r.lastWords(pod, status.GetStatus(), seen)
@@ -110,6 +111,17 @@ func (r *Runtime) look(ctx context.Context, pod *corev1.Pod, before look) (look,
 		now.conts[c.Id] = seen
 	}
 	return now, nil
+}
+
+// statusOf asks for one container. Of one that has ended it asks for everything:
+// what the CRI has no field for.
+func (r *Runtime) statusOf(ctx context.Context, c *runtimeapi.Container) (*runtimeapi.ContainerStatusResponse, error) {
+	const exited = runtimeapi.ContainerState_CONTAINER_EXITED
+	status, err := r.cfg.Service.ContainerStatus(ctx, c.Id, c.State == exited)
+	if err == nil && c.State != exited && status.GetStatus().GetState() == exited { // since it was listed
+		return r.cfg.Service.ContainerStatus(ctx, c.Id, true)
+	}
+	return status, err
 }
 
 // Pods lists the pods that the runtime or the disk holds something of.
