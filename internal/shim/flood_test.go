@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/berth-run/berth/internal/shim"
 )
@@ -11,12 +12,12 @@ import (
 // Each line is in the log once, in order and whole, however often the shim is
 // killed while a container floods it.
 func TestKilledShimsLogEachLineOnce(t *testing.T) {
-	const lines = 400_000
+	const lines = 600_000
 	n := newNode(t)
 	r := n.bundle("a", nil, "lines", fmt.Sprint(lines))
 	n.start(r)
 	kills := 0
-	for ; kills < 12; kills++ {
+	for ; kills < 15; kills++ {
 		list, err := n.List(n.ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -24,6 +25,7 @@ func TestKilledShimsLogEachLineOnce(t *testing.T) {
 		if len(list) != 1 || list[0].State != shim.Running {
 			break
 		}
+		time.Sleep(time.Duration(kills) * 5 * time.Millisecond) // it is in the midst of it
 		n.killShim()
 	}
 	if e := n.wait("a"); e.Known && e.Code != 0 {
