@@ -84,6 +84,8 @@ func validatePorts(ports []PortMapping, dual bool) error {
 			errs = append(errs, fmt.Errorf("host port %s: write the host's address as plain IPv4 or IPv6", m))
 		case m.HostIP.Is6() && !dual:
 			errs = append(errs, fmt.Errorf("host port %s: pods have no IPv6 address here; give the network an IPv6 range or use an IPv4 address", m))
+		case m.HostIP == netip.IPv6Loopback():
+			errs = append(errs, fmt.Errorf("host port %s: Linux leads no connection from ::1 to a pod; use 127.0.0.1", m))
 		}
 		for _, o := range ports[:i] {
 			if m.overlaps(o) {
