@@ -15,7 +15,7 @@ func benchPod(r *realStack, name string) *runtimeapi.PodSandboxConfig {
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "bench", Uid: newID()},
 		Hostname: "bench",
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent: r.cgroup,
+			CgroupParent: r.node.Cgroup,
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
 			},

@@ -75,7 +75,7 @@ func TestRealDefaults(t *testing.T) {
 	if len(v.Addresses) < 2 || !slices.ContainsFunc(v.Addresses, func(a string) bool { return strings.HasPrefix(a, "10.213.") }) {
 		t.Errorf("addresses %v", v.Addresses)
 	}
-	if !strings.Contains(v.Cgroup, p.cgroup+"/"+id) {
+	if !strings.Contains(v.Cgroup, p.node.Cgroup+"/"+id) {
 		t.Errorf("cgroup %s", v.Cgroup)
 	}
 }
@@ -237,8 +237,8 @@ func TestRealMounts(t *testing.T) {
 			{ContainerPath: "/rro", HostPath: dir, Readonly: true, RecursiveReadOnly: true},
 			{ContainerPath: "/missing", HostPath: missing},
 			{ContainerPath: "/rw/deep", HostPath: missing},
-			{ContainerPath: "/image", Image: &runtimeapi.ImageSpec{Image: insideImage}},
-			{ContainerPath: "/sub", Image: &runtimeapi.ImageSpec{Image: insideImage}, ImageSubPath: "data"},
+			{ContainerPath: "/image", Image: &runtimeapi.ImageSpec{Image: insideImage}, Readonly: true},
+			{ContainerPath: "/sub", Image: &runtimeapi.ImageSpec{Image: insideImage}, Readonly: true, ImageSubPath: "data"},
 		}
 	}, "report-and-sleep")
 	p.exec(id, "write", "/rw/file", "hello")
@@ -254,7 +254,7 @@ func TestRealMounts(t *testing.T) {
 	if got := p.exec(id, "cat-file", "/sub/model") + p.exec(id, "cat-file", "/image/data/model"); got != "weightsweights" {
 		t.Errorf("image volume has %q", got)
 	}
-	if !exists(missing) {
+	if _, err := os.Stat(missing); err != nil {
 		t.Error("a missing path was not made")
 	}
 }
@@ -440,7 +440,7 @@ func TestRealResources(t *testing.T) {
 		if p.host.Unified {
 			dir = "/sys/fs/cgroup"
 		}
-		raw, err := os.ReadFile(filepath.Join(dir, p.cgroup, id, file))
+		raw, err := os.ReadFile(filepath.Join(dir, p.node.Cgroup, id, file))
 		if err != nil {
 			t.Fatal(err)
 		}

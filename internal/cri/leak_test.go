@@ -1,7 +1,6 @@
 package cri
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -13,41 +12,9 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-)
 
-// traces counts what pods could leave behind, here and in the shim.
-func (r *realStack) traces(t *testing.T) map[string]int {
-	t.Helper()
-	count := func(pattern string) int {
-		list, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(list)
-	}
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	snapshots, err := r.images.Snapshots(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return map[string]int{
-		"mounts":          bytes.Count(mounts, []byte("\n")),
-		"descriptors":     count("/proc/self/fd/*"),
-		"shim's":          count(fmt.Sprintf("/proc/%d/fd/*", r.shimPID(t))),
-		"goroutines":      runtime.NumGoroutine(),
-		"cgroups":         count("/sys/fs/cgroup/*"+r.cgroup+"/*/") + count("/sys/fs/cgroup"+r.cgroup+"/*/"),
-		"interfaces":      count("/sys/class/net/*"),
-		"namespace files": count(filepath.Join(r.dir, "run/ns/*")),
-		"sandbox folders": count(filepath.Join(r.dir, "run/sandboxes/*")),
-		"bundles":         count(filepath.Join(r.dir, "run/containers/*")),
-		"state files":     count(filepath.Join(r.dir, "run/state/*/*")),
-		"snapshots":       len(snapshots),
-		"networks":        len(r.network.List()),
-	}
-}
+	"github.com/berth-run/berth/internal/testutil/leak"
+)
 
 // shimPID finds the shim of the stack.
 func (r *realStack) shimPID(t *testing.T) int {
@@ -55,7 +22,7 @@ func (r *realStack) shimPID(t *testing.T) int {
 	list, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range list {
 		raw, _ := os.ReadFile(path)
-		if args := strings.Split(string(raw), "\x00"); len(args) > 1 && args[1] == "serve" && strings.HasPrefix(args[0], r.dir+"/") {
+		if args := strings.Split(string(raw), "\x00"); len(args) > 1 && args[1] == "serve" && strings.HasPrefix(args[0], r.node.Dir+"/") {
 			var pid int
 			fmt.Sscanf(path, "/proc/%d/", &pid)
 			return pid
@@ -73,7 +40,7 @@ func TestRealPodsLeaveNothing(t *testing.T) {
 			c.PortMappings = []*runtimeapi.PortMapping{{HostPort: 18081, ContainerPort: 8080}}
 		})
 		id := p.start(func(c ctrConfig) {
-			c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/image", Image: &runtimeapi.ImageSpec{Image: insideImage}}}
+			c.Mounts = []*runtimeapi.Mount{{ContainerPath: "/image", Image: &runtimeapi.ImageSpec{Image: insideImage}, Readonly: true}}
 		}, "sleep")
 		p.exec(id, "report")
 		p.start(nil, "exit", "1")
@@ -86,24 +53,23 @@ func TestRealPodsLeaveNothing(t *testing.T) {
 		}
 	}
 	cycle() // what is made once is made now
-	before := r.traces(t)
+	scope := leak.Scope{Dirs: []string{r.node.Path("run")}, Cgroup: r.node.Cgroup, Procs: []int{0, r.shimPID(t)}}
+	before, goroutines := leak.Take(t, scope), runtime.NumGoroutine()
 	for range 5 {
 		cycle()
 	}
-	var more []string
-	for range 200 { // some of it goes in the background
-		more = nil
-		for what, n := range r.traces(t) {
-			if n > before[what] {
-				more = append(more, fmt.Sprintf("%s: %d, were %d", what, n, before[what]))
-			}
+	before.NoMore(t, scope)
+	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), goroutines)
 		}
-		if len(more) == 0 {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
 	}
-	t.Errorf("left behind: %v", more)
+	if pods := r.node.Network.List(); len(pods) > 0 {
+		t.Errorf("the network still has %v", pods)
+	}
+	if snapshots, err := r.node.Images.Snapshots(t.Context()); err != nil || len(snapshots) > 0 {
+		t.Errorf("%d snapshots are left, %v", len(snapshots), err)
+	}
 }
 
 // The shim is killed. Containers live on and can be stopped; one that ends

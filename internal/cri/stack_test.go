@@ -6,13 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -23,22 +20,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berth-run/berth/internal/cri/imagestore"
-	"github.com/berth-run/berth/internal/cri/network"
 	"github.com/berth-run/berth/internal/shim"
+	"github.com/berth-run/berth/internal/testutil/crinode"
 )
 
 // realStack is a Service over the real shim, image store and network. All
 // integration tests share one, since building and starting it takes a while.
 type realStack struct {
 	*Service
-	once    sync.Once
-	err     error
-	dir     string
-	cgroup  string
-	shim    *shim.Client
-	images  *imagestore.Store
-	network *network.Network
-	stop    func() error
+	once sync.Once
+	err  error
+	node *crinode.Node
 }
 
 var stack realStack
@@ -48,10 +40,7 @@ const insideImage = "berth.local/inside:1"
 // real gives the shared stack, or skips the test if this machine can't run it.
 func real(t testing.TB) *realStack {
 	t.Helper()
-	needsRoot(t)
-	if testing.Short() {
-		t.Skip("runs real containers")
-	}
+	crinode.Needs(t)
 	stack.once.Do(func() { stack.err = stack.open(context.Background()) })
 	if stack.err != nil {
 		t.Fatal(stack.err)
@@ -60,47 +49,14 @@ func real(t testing.TB) *realStack {
 }
 
 func (r *realStack) open(ctx context.Context) (err error) {
-	if r.dir, err = os.MkdirTemp("", "berth-cri-"); err != nil {
-		return err
-	}
-	if err := os.Chmod(r.dir, 0o711); err != nil { // user namespaces pass through
-		return err
-	}
-	r.cgroup = "/" + filepath.Base(r.dir)
-	for _, b := range []struct {
-		out, pkg, cgo string
-		args          []string
-	}{
-		{"berth-shim", "../../cmd/berth-shim", "1", []string{"-tags", "seccomp netgo osusergo", "-ldflags", "-extldflags -static -s -w"}},
-		{"inside", "./testdata/inside", "0", []string{"-ldflags", "-s -w"}},
-	} {
-		cmd := exec.Command("go", append(append([]string{"build", "-o", filepath.Join(r.dir, b.out)}, b.args...), b.pkg)...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("cannot build %s: %w\n%s", b.out, err, out)
-		}
-	}
-	if r.images, err = imagestore.Open(imagestore.Config{Root: filepath.Join(r.dir, "images")}); err != nil {
+	r.node, err = crinode.Open(ctx, crinode.Config{
+		Bridge: "bcritest", CIDR: netip.MustParsePrefix("10.213.0.0/16"),
+		Programs: map[string]string{"inside": "./testdata/inside"},
+	})
+	if err != nil {
 		return err
 	}
 	if err := r.putImage(ctx); err != nil {
-		return err
-	}
-	return r.start(ctx)
-}
-
-// start opens everything but the images.
-func (r *realStack) start(ctx context.Context) (err error) {
-	r.shim, err = shim.Ensure(ctx, shim.EnsureConfig{
-		Binary: filepath.Join(r.dir, "berth-shim"), RunDir: filepath.Join(r.dir, "shim"), Cgroup: r.cgroup + "/shim",
-	})
-	if err != nil {
-		return err
-	}
-	r.network, err = network.New(network.Config{
-		StateDir: filepath.Join(r.dir, "network"), Bridge: "bcritest", CIDR: netip.MustParsePrefix("10.213.0.0/16"),
-	})
-	if err != nil {
 		return err
 	}
 	return r.serve(ctx)
@@ -108,66 +64,37 @@ func (r *realStack) start(ctx context.Context) (err error) {
 
 // serve opens a Service on what is there.
 func (r *realStack) serve(ctx context.Context) (err error) {
+	n := r.node
 	r.Service, err = New(Config{
-		Run: filepath.Join(r.dir, "run"), Shim: r.shim, Images: r.images, Network: r.network,
-		ShimBinary: filepath.Join(r.dir, "berth-shim"), CgroupRoot: r.cgroup, ImagesDir: filepath.Join(r.dir, "images"),
+		Run: n.Path("run"), Shim: n.Shim, Images: n.Images, Network: n.Network,
+		ShimBinary: n.ShimBinary(), CgroupRoot: n.Cgroup, ImagesDir: n.Path("images"),
 		LogMaxBytes: 1 << 20, LogMaxFiles: 2,
 		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return err
 	}
-	if err := r.Recover(ctx); err != nil {
-		return err
-	}
-	running, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(running) }()
-	r.stop = func() error { cancel(); return <-ended }
-	return nil
+	return n.Serve(ctx, r.Service)
 }
 
-// restart kills the agent, as far as that can be done within a process: the
-// Service, its network and its connection go, nothing is told.
+// restart kills the agent, as far as that can be done within a process.
 func (r *realStack) restart(t *testing.T) {
 	t.Helper()
-	if err := errors.Join(r.stop(), r.shim.Close(), r.network.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.start(t.Context()); err != nil {
+	if err := errors.Join(r.node.Restart(t.Context()), r.serve(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (r *realStack) close(ctx context.Context) error {
-	if r.dir == "" {
+	if r.node == nil {
 		return nil
 	}
-	if r.Service == nil {
-		return os.RemoveAll(r.dir)
-	}
-	err := errors.Join(r.Cleanup(ctx), r.stop(), r.shim.Shutdown(ctx), r.shim.Close(), r.images.Close())
-	left, _ := filepath.Glob("/sys/fs/cgroup/*" + r.cgroup + "*")
-	for _, dir := range append(left, "/sys/fs/cgroup"+r.cgroup) {
-		for range 50 { // the shim may need a moment to be gone
-			os.Remove(dir + "/shim")
-			if os.Remove(dir); !exists(dir) {
-				break
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
-		if exists(dir) {
-			err = errors.Join(err, fmt.Errorf("cgroup %s is left", dir))
-		}
-	}
-	return errors.Join(err, os.RemoveAll(r.dir))
+	return r.node.Close(ctx)
 }
-
-func exists(path string) bool { _, err := os.Stat(path); return err == nil }
 
 // putImage makes an image of the program inside, with users and groups.
 func (r *realStack) putImage(ctx context.Context) error {
-	program, err := os.ReadFile(filepath.Join(r.dir, "inside"))
+	program, err := os.ReadFile(r.node.Path("inside"))
 	if err != nil {
 		return err
 	}
@@ -177,7 +104,7 @@ func (r *realStack) putImage(ctx context.Context) error {
 		Env: []string{"FROM_IMAGE=yes", "BOTH=image"}, WorkingDir: "/srv/here", User: "app",
 		Volumes: map[string]struct{}{"/data": {}, "/new/volume": {}},
 	}
-	_, err = r.images.Put(ctx, imagestore.PutRequest{Name: insideImage, Config: img, Layer: func(w io.Writer) error {
+	_, err = r.node.Images.Put(ctx, imagestore.PutRequest{Name: insideImage, Config: img, Layer: func(w io.Writer) error {
 		tw := tar.NewWriter(w)
 		for _, f := range []struct {
 			name, content string
@@ -226,7 +153,7 @@ func (r *realStack) pod(t testing.TB, alter ...func(*runtimeapi.PodSandboxConfig
 		Hostname:     "inside",
 		LogDirectory: "",
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent: r.cgroup,
+			CgroupParent: r.node.Cgroup,
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
 			},
@@ -299,7 +226,7 @@ func (p *pod) await(id string) *runtimeapi.ContainerStatus {
 	select {
 	case <-c.exited:
 	case <-time.After(30 * time.Second):
-		list, err := p.shim.List(context.Background())
+		list, err := p.node.Shim.List(context.Background())
 		i := slices.IndexFunc(list, func(s shim.Status) bool { return s.ID == id })
 		if i >= 0 {
 			list = list[i : i+1]

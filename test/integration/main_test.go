@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -13,6 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-run/berth/internal/testutil/namespaces"
 )
 
 // roleEnv says what a copy of the test program is.
@@ -40,34 +41,15 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run()) // which skips
 	}
 	mark := strconv.Itoa(os.Getpid())
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), roleEnv+"="+roleInit, markEnv+"="+mark)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWPID,
-		// Unshared, not cloned: mounts are then made private to the new namespace.
+	code := namespaces.Again(&syscall.SysProcAttr{
+		Cloneflags:   syscall.CLONE_NEWPID,
 		Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC,
-		Pdeathsig:    syscall.SIGKILL,
-	}
-	code := run(cmd)
+	}, roleEnv+"="+roleInit, markEnv+"="+mark)
 	if removeCgroups(mark) && code == 0 {
 		fmt.Fprintln(os.Stderr, "cgroups of the tests were left")
 		code = 1
 	}
 	os.Exit(code)
-}
-
-func run(cmd *exec.Cmd) int {
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return max(exit.ExitCode(), 1)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "cannot run the tests in namespaces of their own:", err)
-		return 1
-	}
-	return 0
 }
 
 // removeCgroups removes what tests that were killed left; their processes have
@@ -124,10 +106,6 @@ func beInit() int {
 const hostIP = "192.0.2.2"
 
 func prepare() error {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
-	}
 	// A wire to nowhere stands for the machine's network card.
 	wire := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "nowhere"}
 	address, err := netlink.ParseAddr(hostIP + "/24")
@@ -135,7 +113,7 @@ func prepare() error {
 		return err
 	}
 	return errors.Join(
-		netlink.LinkSetUp(lo), netlink.LinkAdd(wire), netlink.AddrAdd(wire, address), netlink.LinkSetUp(wire),
+		namespaces.LoopbackUp(), netlink.LinkAdd(wire), netlink.AddrAdd(wire, address), netlink.LinkSetUp(wire),
 		unix.Mount("proc", "/proc", "proc", 0, ""),
 		unix.Mount("run", "/run", "tmpfs", 0, "mode=755"),
 	)

@@ -10,59 +10,27 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
-)
 
-// The whole test binary runs again in a network namespace of its own, which
-// plays the host. Nothing here touches the machine's real network.
-const inHostEnv = "BERTH_TEST_IN_OWN_NETNS"
+	"github.com/berth-run/berth/internal/testutil/namespaces"
+)
 
 // The main thread must not wander into other namespaces: it cannot end with its
 // goroutine, and it is the one that /proc shows for the process. A lock taken
 // while packages are initialized keeps it with the main goroutine.
 var _ = func() bool { runtime.LockOSThread(); return true }()
 
-func TestMain(m *testing.M) {
-	if os.Geteuid() == 0 && os.Getenv(inHostEnv) == "" {
-		if err := enterOwnHost(); err != nil {
-			fmt.Fprintln(os.Stderr, "cannot make a network namespace for the tests:", err)
-			os.Exit(1)
-		}
-	}
-	os.Exit(m.Run())
-}
-
-// enterOwnHost only returns on error.
-func enterOwnHost() error {
-	if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS); err != nil {
-		return err
-	}
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	if err := netlink.LinkSetUp(lo); err != nil {
-		return err
-	}
-	exe, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	return syscall.Exec(exe, os.Args, append(os.Environ(), inHostEnv+"=1"))
-}
+// The network namespace of the tests plays the host.
+func TestMain(m *testing.M) { os.Exit(namespaces.Main(m, nil)) }
 
 func needRoot(t testing.TB) {
 	t.Helper()
-	if os.Getenv(inHostEnv) == "" {
+	if os.Geteuid() != 0 {
 		t.Skip("needs root: network namespaces, links and nftables")
 	}
 }

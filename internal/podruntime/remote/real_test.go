@@ -2,12 +2,7 @@ package remote
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -21,12 +16,11 @@ import (
 	"github.com/berth-run/berth/internal/cgroup"
 	"github.com/berth-run/berth/internal/cri"
 	"github.com/berth-run/berth/internal/cri/imagestore"
-	"github.com/berth-run/berth/internal/cri/network"
 	"github.com/berth-run/berth/internal/lifecycle"
 	"github.com/berth-run/berth/internal/podconfig"
 	"github.com/berth-run/berth/internal/podruntime"
 	"github.com/berth-run/berth/internal/podruntime/podruntimetest"
-	"github.com/berth-run/berth/internal/shim"
+	"github.com/berth-run/berth/internal/testutil/crinode"
 	"github.com/berth-run/berth/internal/volume"
 )
 
@@ -35,15 +29,10 @@ import (
 type realStack struct {
 	once    sync.Once
 	err     error
-	dir     string
-	cgroup  string
-	shim    *shim.Client
-	images  *imagestore.Store
-	network *network.Network
+	node    *crinode.Node
 	service *cri.Service
 	runtime *Runtime
 	tree    *cgroup.Tree
-	stop    func() error
 }
 
 var stack realStack
@@ -51,12 +40,7 @@ var stack realStack
 // real gives the shared stack, or skips the test if this machine can't run it.
 func real(t *testing.T) *realStack {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: runs containers")
-	}
-	if testing.Short() {
-		t.Skip("runs real containers")
-	}
+	crinode.Needs(t)
 	stack.once.Do(func() { stack.err = stack.open(context.Background()) })
 	if stack.err != nil {
 		t.Fatal(stack.err)
@@ -76,74 +60,46 @@ func (objects) Secret(_ context.Context, _, name string) (*corev1.Secret, error)
 }
 
 func (r *realStack) open(ctx context.Context) (err error) {
-	if r.dir, err = os.MkdirTemp("", "berth-remote-"); err != nil {
-		return err
-	}
-	r.cgroup = "/" + filepath.Base(r.dir)
-	for _, b := range []struct {
-		name, cgo string
-		args      []string
-	}{
-		{"berth-shim", "1", []string{"-tags", "seccomp netgo osusergo", "-ldflags", "-extldflags -static -s -w"}},
-		{"berth-demo", "0", []string{"-ldflags", "-s -w"}},
-	} {
-		cmd := exec.Command("go", append(append([]string{"build", "-o", filepath.Join(r.dir, b.name)}, b.args...), "../../../cmd/"+b.name)...)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("cannot build %s: %w\n%s", b.name, err, out)
-		}
-	}
-	if r.images, err = imagestore.Open(imagestore.Config{Root: filepath.Join(r.dir, "images")}); err != nil {
-		return err
-	}
-	if _, err := r.images.DemoImage(ctx, filepath.Join(r.dir, "berth-demo")); err != nil {
-		return err
-	}
-	r.shim, err = shim.Ensure(ctx, shim.EnsureConfig{
-		Binary: filepath.Join(r.dir, "berth-shim"), RunDir: filepath.Join(r.dir, "shim"), Cgroup: r.cgroup + "/shim",
+	r.node, err = crinode.Open(ctx, crinode.Config{
+		Bridge: "bremotetest", CIDR: netip.MustParsePrefix("10.214.0.0/16"),
+		Programs: map[string]string{"berth-demo": "github.com/berth-run/berth/cmd/berth-demo"},
 	})
 	if err != nil {
 		return err
 	}
-	r.network, err = network.New(network.Config{
-		StateDir: filepath.Join(r.dir, "network"), Bridge: "bremotetest", CIDR: netip.MustParsePrefix("10.214.0.0/16"),
-	})
-	if err != nil {
+	n := r.node
+	if _, err := n.Images.DemoImage(ctx, n.Path("berth-demo")); err != nil {
 		return err
 	}
 	r.service, err = cri.New(cri.Config{
-		Run: filepath.Join(r.dir, "run"), Shim: r.shim, Images: r.images, Network: r.network,
-		ShimBinary: filepath.Join(r.dir, "berth-shim"), CgroupRoot: r.cgroup, ImagesDir: filepath.Join(r.dir, "images"),
+		Run: n.Path("run"), Shim: n.Shim, Images: n.Images, Network: n.Network,
+		ShimBinary: n.ShimBinary(), CgroupRoot: n.Cgroup, ImagesDir: n.Path("images"),
 	})
 	if err != nil {
 		return err
 	}
-	if err := r.service.Recover(ctx); err != nil {
+	if err := n.Serve(ctx, r.service); err != nil {
 		return err
 	}
-	running, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- r.service.Run(running) }()
-	r.stop = func() error { cancel(); return <-ended }
 	r.runtime, err = r.restarted()
 	return err
 }
 
 // restarted makes another Runtime on the stack, as a restarted agent does.
 func (r *realStack) restarted() (*Runtime, error) {
-	tree, err := cgroup.Open(cgroup.Config{Root: r.cgroup})
+	tree, err := cgroup.Open(cgroup.Config{Root: r.node.Cgroup})
 	if err != nil {
 		return nil, err
 	}
 	r.tree = tree
-	volumes, err := volume.New(volume.Config{Root: filepath.Join(r.dir, "root"), Sources: objects{}})
+	volumes, err := volume.New(volume.Config{Root: r.node.Path("root"), Sources: objects{}})
 	if err != nil {
 		return nil, err
 	}
 	return New(Config{
 		Service: r.service, Images: r.service, Volumes: volumes, Sources: objects{},
 		Facts: func(*corev1.Pod) podconfig.Facts {
-			return podconfig.Facts{LogRoot: filepath.Join(r.dir, "logs"), MemoryBytes: 1 << 30}
+			return podconfig.Facts{LogRoot: r.node.Path("logs"), MemoryBytes: 1 << 30}
 		},
 		Cgroups: podCgroups{tree},
 		Owner:   "remote-test",
@@ -151,26 +107,15 @@ func (r *realStack) restarted() (*Runtime, error) {
 }
 
 func (r *realStack) close(ctx context.Context) error {
-	if r.dir == "" {
+	if r.node == nil {
 		return nil
 	}
-	var errs []error
-	if r.service != nil {
-		errs = append(errs, r.service.Cleanup(ctx))
-	}
-	if r.stop != nil {
-		errs = append(errs, r.stop())
-	}
-	if r.shim != nil {
-		errs = append(errs, r.shim.Shutdown(ctx), r.shim.Close())
-	}
-	if r.images != nil {
-		errs = append(errs, r.images.Close())
-	}
-	if r.tree != nil {
-		errs = append(errs, r.tree.Cleanup(ctx))
-	}
-	return errors.Join(append(errs, os.RemoveAll(r.dir))...)
+	return r.node.Close(ctx, func(ctx context.Context) error {
+		if r.tree == nil {
+			return nil
+		}
+		return r.tree.Cleanup(ctx)
+	})
 }
 
 // podCgroups are real cgroups.
