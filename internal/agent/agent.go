@@ -237,7 +237,8 @@ func (a *Agent) openHeart() (err error) {
 // podFacts are what the runtime has to know of the node for a pod.
 func (a *Agent) podFacts(pod *corev1.Pod) podconfig.Facts {
 	return podconfig.Facts{
-		NodeName: a.host.name, LogRoot: a.cfg.logs(), HostDNS: a.host.dns, HostsFile: a.host.hostsFile,
+		NodeName: a.host.name, LogRoot: a.cfg.logs(), HostsFile: a.host.hostsFile,
+		HostDNS: readResolvConf(resolvConf), UpstreamDNS: readResolvConf(upstreamResolvConf),
 		UserNamespace: a.users.mapping(pod), SeccompDefault: true, MemoryBytes: a.host.memoryBytes,
 		Allocatable: a.host.allocatable, HugePageSizes: a.host.hugePageSizes,
 		CgroupV2: a.host.cgroupV2, SwapAccounting: a.host.swap,

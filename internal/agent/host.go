@@ -22,7 +22,6 @@ import (
 type host struct {
 	name          string
 	ips           []string
-	dns           *runtimeapi.DNSConfig
 	hostsFile     []byte
 	memoryBytes   int64
 	allocatable   corev1.ResourceList
@@ -48,14 +47,28 @@ func inspectHost(bridge string) (host, error) {
 		corev1.ResourceCPU:    *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
 		corev1.ResourceMemory: *resource.NewQuantity(h.memoryBytes, resource.BinarySI),
 	}
-	if b, err := os.ReadFile("/etc/resolv.conf"); err == nil {
-		h.dns = podconfig.ParseResolvConf(b)
-	}
 	// A machine without /etc/hosts is odd, and no reason not to run pods.
 	h.hostsFile, _ = os.ReadFile("/etc/hosts")
 	h.swap = swapAccounting(h.cgroupV2)
 	h.rro = unix.MountSetattr(-1, "/", 0, &unix.MountAttr{}) != unix.ENOSYS
 	return h, nil
+}
+
+// resolvConf is what configures the machine's resolver. Where that is
+// systemd-resolved, upstreamResolvConf has the servers that it asks itself.
+const (
+	resolvConf         = "/etc/resolv.conf"
+	upstreamResolvConf = "/run/systemd/resolve/resolv.conf"
+)
+
+// readResolvConf reads a resolver's configuration each time it is needed: a
+// machine that moves to another network has another one. nil: there is none.
+func readResolvConf(path string) *runtimeapi.DNSConfig {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return podconfig.ParseResolvConf(b)
 }
 
 func swapAccounting(v2 bool) bool {

@@ -3,6 +3,7 @@ package podconfig
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -21,7 +22,7 @@ const (
 // DNS returns the resolver configuration of the pod, and in words what had to
 // be left out of it.
 func DNS(pod *corev1.Pod, f Facts) (*runtimeapi.DNSConfig, []string) {
-	dns := baseDNS(pod, f)
+	dns, lost := baseDNS(pod, f)
 	if add := pod.Spec.DNSConfig; add != nil {
 		dns.Servers = unique(append(dns.Servers, add.Nameservers...))
 		dns.Searches = unique(append(dns.Searches, add.Searches...))
@@ -33,30 +34,30 @@ func DNS(pod *corev1.Pod, f Facts) (*runtimeapi.DNSConfig, []string) {
 			dns.Options = setOption(dns.Options, option)
 		}
 	}
-	return dns, fitDNS(dns)
+	cut := fitDNS(dns)
+	if len(dns.Servers) == 0 && len(lost) > 0 {
+		cut = append(cut, fmt.Sprintf("pods can't reach the node's name servers, so there is none: %s; name others in dnsConfig.nameservers", strings.Join(lost, " ")))
+	}
+	return dns, cut
 }
 
 // baseDNS is the configuration that the pod's dnsPolicy gives, always a new
-// object.
-func baseDNS(pod *corev1.Pod, f Facts) *runtimeapi.DNSConfig {
-	host := &runtimeapi.DNSConfig{
-		Servers:  slices.Clone(f.HostDNS.GetServers()),
-		Searches: slices.Clone(f.HostDNS.GetSearches()),
-		Options:  slices.Clone(f.HostDNS.GetOptions()),
-	}
+// object, and which of the node's name servers it does without.
+func baseDNS(pod *corev1.Pod, f Facts) (*runtimeapi.DNSConfig, []string) {
+	host, lost := hostDNS(pod, f)
 	switch pod.Spec.DNSPolicy {
 	case corev1.DNSNone:
-		return &runtimeapi.DNSConfig{}
+		return &runtimeapi.DNSConfig{}, nil
 	case corev1.DNSDefault:
-		return host
+		return host, lost
 	case corev1.DNSClusterFirst:
 		if pod.Spec.HostNetwork {
-			return host
+			return host, lost
 		}
 	case corev1.DNSClusterFirstWithHostNet:
 	}
 	if len(f.ClusterDNS) == 0 {
-		return host
+		return host, lost
 	}
 	searches := host.Searches
 	if d := f.ClusterDomain; d != "" {
@@ -66,7 +67,33 @@ func baseDNS(pod *corev1.Pod, f Facts) *runtimeapi.DNSConfig {
 		Servers:  slices.Clone(f.ClusterDNS),
 		Searches: searches,
 		Options:  []string{"ndots:5"},
+	}, nil
+}
+
+// hostDNS is the node's configuration as far as the pod can use it: with a
+// network of its own it reaches no server on the node's loopback. lost are those
+// that it does without.
+func hostDNS(pod *corev1.Pod, f Facts) (dns *runtimeapi.DNSConfig, lost []string) {
+	of := func(d *runtimeapi.DNSConfig, servers []string) *runtimeapi.DNSConfig {
+		return &runtimeapi.DNSConfig{Servers: servers, Searches: slices.Clone(d.GetSearches()), Options: slices.Clone(d.GetOptions())}
 	}
+	all := f.HostDNS.GetServers()
+	if pod.Spec.HostNetwork {
+		return of(f.HostDNS, slices.Clone(all)), nil
+	}
+	reachable := slices.DeleteFunc(slices.Clone(all), onlyOfHost)
+	if behind := slices.DeleteFunc(slices.Clone(f.UpstreamDNS.GetServers()), onlyOfHost); len(reachable) == 0 && len(behind) > 0 {
+		return of(f.UpstreamDNS, behind), nil
+	}
+	lost = slices.DeleteFunc(slices.Clone(all), func(s string) bool { return !onlyOfHost(s) })
+	return of(f.HostDNS, reachable), lost
+}
+
+// onlyOfHost says whether a name server can be reached from the node itself
+// only: it is on its loopback, or belongs to one of its links.
+func onlyOfHost(server string) bool {
+	addr, err := netip.ParseAddr(server)
+	return err == nil && (addr.IsLoopback() || addr.Zone() != "")
 }
 
 // fitDNS cuts what resolvers would not take, and says what it cut.

@@ -24,6 +24,9 @@ type Facts struct {
 	CgroupParent string
 	// HostDNS is the node's own resolver configuration (see ParseResolvConf).
 	HostDNS *runtimeapi.DNSConfig
+	// UpstreamDNS is the configuration behind HostDNS, where that names a
+	// server of the node itself, such as systemd-resolved.
+	UpstreamDNS *runtimeapi.DNSConfig
 	// ClusterDNS are the addresses of the cluster's DNS servers. Without any,
 	// pods that ask for ClusterFirst get HostDNS.
 	ClusterDNS []string

@@ -50,16 +50,23 @@ func Sandbox(pod *corev1.Pod, f Facts) (*runtimeapi.PodSandboxConfig, error) {
 	}, nil
 }
 
-// SandboxWarnings says in words what of the pod's wishes its sandbox cannot
-// follow to the letter.
-func SandboxWarnings(pod *corev1.Pod, f Facts) []string {
-	_, warnings := DNS(pod, f)
+// Warning is what an event says of a wish that is not followed to the letter.
+type Warning struct{ Reason, Message string }
+
+// SandboxWarnings says what of the pod's wishes its sandbox cannot follow to the
+// letter.
+func SandboxWarnings(pod *corev1.Pod, f Facts) []Warning {
+	var all []Warning
+	_, cut := DNS(pod, f)
+	for _, c := range cut {
+		all = append(all, Warning{"DNSConfigForming", c})
+	}
 	if host, _, err := Hostname(pod, f.ClusterDomain); err == nil && !pod.Spec.HostNetwork {
 		if pod.Spec.Hostname == "" && pod.Spec.HostnameOverride == nil && len(pod.Name) > len(host) {
-			warnings = append(warnings, fmt.Sprintf("the host name is cut to %d characters: %s", maxHostnameBytes, host))
+			all = append(all, Warning{"HostnameTruncated", fmt.Sprintf("the host name is cut to %d characters: %s", maxHostnameBytes, host)})
 		}
 	}
-	return warnings
+	return all
 }
 
 // LogDirectory is the folder of all logs of the pod; a container's log is in

@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-run/berth/internal/lifecycle"
 	"github.com/berth-run/berth/internal/podconfig"
+	"github.com/berth-run/berth/internal/podruntime"
 )
 
 // createSandbox makes sandbox number a.Attempt, or finds that it is there.
@@ -41,6 +42,9 @@ func (r *Runtime) createSandbox(ctx context.Context, pod *corev1.Pod, a lifecycl
 	}
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	for _, w := range podconfig.SandboxWarnings(pod, r.facts(pod, a.Attempt)) {
+		r.cfg.Recorder.Record(podruntime.PodRef(pod, ""), corev1.EventTypeWarning, w.Reason, w.Message)
 	}
 	call, done := r.making(ctx)
 	defer done()
