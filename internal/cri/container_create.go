@@ -83,6 +83,11 @@ func validateContainer(config *runtimeapi.ContainerConfig) error {
 	if config.GetImage().GetImage() == "" {
 		return status.Errorf(codes.InvalidArgument, "cannot create container %q: it names no image", config.GetMetadata().GetName())
 	}
+	for _, m := range config.GetMounts() {
+		if m.GetImage().GetImage() != "" && !m.GetReadonly() {
+			return status.Errorf(codes.InvalidArgument, "cannot create container %q: the image mounted at %s must be read-only", config.GetMetadata().GetName(), m.GetContainerPath())
+		}
+	}
 	if len(config.GetCDIDevices()) > 0 {
 		return status.Errorf(codes.InvalidArgument, "cannot create container %q: CDI devices are not supported", config.GetMetadata().GetName())
 	}

@@ -392,7 +392,7 @@ func TestFailedContainerLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := containerConfig("app")
-	config.Mounts = []*runtimeapi.Mount{{ContainerPath: "/models", Image: &runtimeapi.ImageSpec{Image: testImage}}}
+	config.Mounts = []*runtimeapi.Mount{{ContainerPath: "/models", Image: &runtimeapi.ImageSpec{Image: testImage}, Readonly: true}}
 	steps := f.containerSteps(&creation{container: newContainer(store.Container{})})
 	for _, st := range steps {
 		t.Run(st.name, func(t *testing.T) {

@@ -62,16 +62,27 @@ func validateSandbox(config *runtimeapi.PodSandboxConfig, handler string) error 
 	if handler != "" && handler != runtimeHandler {
 		return status.Errorf(codes.InvalidArgument, "no runtime handler %q is configured; there is only %q", handler, runtimeHandler)
 	}
-	ns := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
-	if u := ns.GetUsernsOptions(); u.GetMode() == runtimeapi.NamespaceMode_POD && u != nil {
-		if len(u.GetUids()) != 1 || len(u.GetGids()) != 1 || !proto.Equal(u.GetUids()[0], u.GetGids()[0]) {
-			return status.Error(codes.InvalidArgument, "a user namespace needs one mapping of uids and the same one of gids")
-		}
-		if ns.GetPid() == runtimeapi.NamespaceMode_NODE || ns.GetIpc() == runtimeapi.NamespaceMode_NODE {
-			return status.Error(codes.InvalidArgument, "a sandbox with a user namespace can't use the host's pid or ipc namespace")
-		}
+	if err := validateUserNamespace(config.GetLinux().GetSecurityContext().GetNamespaceOptions()); err != nil {
+		return err
 	}
 	return validateSysctls(config)
+}
+
+func validateUserNamespace(ns *runtimeapi.NamespaceOption) error {
+	u := ns.GetUsernsOptions()
+	switch {
+	case u == nil, u.GetMode() == runtimeapi.NamespaceMode_NODE:
+		return nil
+	case u.GetMode() != runtimeapi.NamespaceMode_POD:
+		return status.Errorf(codes.InvalidArgument, "user namespace mode %v is not supported: want POD or NODE", u.GetMode())
+	case len(u.GetUids()) != 1 || len(u.GetGids()) != 1 || !proto.Equal(u.GetUids()[0], u.GetGids()[0]):
+		return status.Error(codes.InvalidArgument, "a user namespace needs one mapping of uids and the same one of gids")
+	case u.GetUids()[0].GetContainerId() != 0 || u.GetUids()[0].GetLength() == 0:
+		return status.Errorf(codes.InvalidArgument, "a user namespace needs a mapping that begins with id 0 in it, got %v", u.GetUids()[0])
+	case ns.GetPid() == runtimeapi.NamespaceMode_NODE || ns.GetIpc() == runtimeapi.NamespaceMode_NODE:
+		return status.Error(codes.InvalidArgument, "a sandbox with a user namespace can't use the host's pid or ipc namespace")
+	}
+	return nil
 }
 
 // sandboxSteps are the parts of a sandbox, in the order they are made. The
