@@ -113,6 +113,12 @@ func main() {
 				}
 			}
 		}
+	case "limit": // limit RESOURCE: soft and hard limit, then the OOM score adjustment
+		var l syscall.Rlimit
+		check(syscall.Getrlimit(number(rest, 0), &l))
+		b, err := os.ReadFile("/proc/self/oom_score_adj")
+		check(err)
+		fmt.Println(l.Cur, l.Max, strings.TrimSpace(string(b)))
 	case "chroot": // a system call that the default seccomp profile forbids
 		fmt.Println(syscall.Chroot("/"))
 	case "size": // of the terminal, again on each SIGWINCH
