@@ -106,7 +106,9 @@ func serve(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	signal.Ignore(syscall.SIGHUP, syscall.SIGPIPE)
+	// Caught and left lying, not ignored: that would be inherited by every process of
+	// every container, whose terminals then hang up in vain.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGPIPE)
 	return srv.Run(ctx, tellParent)
 }
 
