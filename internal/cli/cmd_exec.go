@@ -32,7 +32,12 @@ func execCommand(a *app) *cobra.Command {
 127 if there is no such command, 126 if it can't be executed.
 
 With -i the command gets what you type or pipe in, with -t it runs on a terminal;
-a shell wants both.`,
+a shell wants both.
+
+When berth exec is interrupted or killed, a command on a terminal (-t) gets SIGHUP,
+as when a terminal is closed, and nearly all end then. Without -t the command goes
+on in the container until it ends by itself or the container does, as with kubectl
+and podman; with -i its standard input ends.`,
 		Example: `  berth exec web -- cat /etc/hosts
   berth exec -it web -- sh
   tar c . | berth exec -i web -c app -- tar x -C /data`,
@@ -84,7 +89,7 @@ func (a *app) exec(ctx context.Context, arg string, command []string, o execOpti
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
+	ctx, stop := untilSignal(ctx, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
 	defer stop()
 	streams := remotecommand.StreamOptions{Stdout: a.out, Stderr: a.err, Tty: o.tty}
 	if o.tty {
@@ -109,7 +114,7 @@ func (a *app) exec(ctx context.Context, arg string, command []string, o execOpti
 	case errors.As(err, &exit):
 		return &exitError{code: exit.Code}
 	case ctx.Err() != nil:
-		return &exitError{code: exitSignal + int(syscall.SIGINT)}
+		return &exitError{code: signalCode(ctx)}
 	}
 	return execFailed(command[0], container, podName(pod.Namespace, pod.Name), err)
 }

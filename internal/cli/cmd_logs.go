@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"slices"
 	"syscall"
 	"time"
@@ -49,11 +48,11 @@ ended.`,
 			if cmd.Flags().Changed("tail") && o.tail < 0 {
 				return usageError("--tail is %d, want a number of lines", o.tail)
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			ctx, stop := untilSignal(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
 			err := a.logs(ctx, args[0], o)
 			if ctx.Err() != nil && cmd.Context().Err() == nil {
-				return &exitError{code: exitSignal + int(syscall.SIGINT)}
+				return &exitError{code: signalCode(ctx)}
 			}
 			return err
 		},

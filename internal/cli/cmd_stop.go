@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
 	"slices"
 	"sync"
 	"syscall"
@@ -136,7 +135,7 @@ func (a *app) end(ctx context.Context, args []string, o endOptions, done string,
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignal(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	pods, err := s.client.Pods(ctx)
 	for deadline := time.Now().Add(handOver); errors.Is(err, nodeapi.ErrCut) && time.Now().Before(deadline); {
@@ -154,6 +153,10 @@ func (a *app) end(ctx context.Context, args []string, o endOptions, done string,
 	e := &ending{pods: pods, do: do, w: newEndWatch(over), out: a.out, done: done, asked: make(map[types.UID]bool)}
 	for deadline := time.Now().Add(handOver); ; {
 		err := e.with(ctx, s)
+		if err != nil && ctx.Err() != nil {
+			return &exitError{code: signalCode(ctx), cause: errors.Join(append(e.errs,
+				errors.New("interrupted: pods that were asked to end go on ending (berth ps shows them)"))...)}
+		}
 		if !errors.Is(err, nodeapi.ErrCut) || time.Now().After(deadline) {
 			return errors.Join(append(e.errs, err)...)
 		}

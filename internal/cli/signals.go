@@ -2,7 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"os"
+	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -35,4 +38,42 @@ func requests(ctx context.Context, in <-chan os.Signal, out chan<- os.Signal) {
 			return
 		}
 	}
+}
+
+// signalled is the cause of a context that a signal has ended.
+type signalled struct{ os.Signal }
+
+func (s signalled) Error() string { return s.String() }
+
+// untilSignal returns a context that ends with the first of these signals. Call
+// stop to hear of them no more.
+func untilSignal(ctx context.Context, signals ...os.Signal) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, signals...)
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		select {
+		case sig := <-caught:
+			cancel(signalled{sig})
+		case <-ctx.Done():
+		}
+	})
+	return ctx, func() {
+		signal.Stop(caught)
+		cancel(nil)
+		listening.Wait()
+	}
+}
+
+// signalCode is the exit code of a command that the signal has ended which ended
+// ctx.
+func signalCode(ctx context.Context) int {
+	var by signalled
+	if errors.As(context.Cause(ctx), &by) {
+		if sig, ok := by.Signal.(syscall.Signal); ok {
+			return exitSignal + int(sig)
+		}
+	}
+	return exitFailed
 }

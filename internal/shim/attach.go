@@ -25,7 +25,7 @@ func (c *Client) Attach(ctx context.Context, r AttachRequest) error {
 		return err
 	}
 	defer c.cancelWith(ctx, req.Token)()
-	defer followSize(r.Resize, func(size Size) error { return c.Resize(ctx, r.ID, "", size.Width, size.Height) })()
+	defer followSize(r.Resize, func(size Size) error { return c.Resize(ctx, r.ID, "", size.Width, size.Height) }, func() {})()
 
 	// Not ctx: cancelWith ends the call.
 	_, err := once(context.WithoutCancel(ctx), c, func(api shimpb.ShimClient) (*shimpb.Empty, error) {

@@ -80,7 +80,8 @@ func (c *Client) serveTerminal(tty *os.File, r ExecRequest) (stop func()) {
 		// Not waited for: Read can't be interrupted.
 		go func() { _, _ = io.Copy(tty, r.Stdin) }()
 	}
-	stopResize := followSize(r.Resize, func(s Size) error { return ResizeTerminal(tty, s) })
+	hangUp := func() { tty.Close() } // the last of its master: what runs on it gets SIGHUP
+	stopResize := followSize(r.Resize, func(s Size) error { return ResizeTerminal(tty, s) }, hangUp)
 	return func() {
 		stopResize()
 		c.mu.Lock()
@@ -89,10 +90,10 @@ func (c *Client) serveTerminal(tty *os.File, r ExecRequest) (stop func()) {
 	}
 }
 
-// followSize calls set for each size until the channel is closed or the
-// returned function is called. The size of a terminal is no more than a
+// followSize calls set for each size until the channel is closed, and ended then,
+// or the returned function is called. The size of a terminal is no more than a
 // courtesy: errors, which come when it is gone, are not reported.
-func followSize(sizes <-chan Size, set func(Size) error) (stop func()) {
+func followSize(sizes <-chan Size, set func(Size) error, ended func()) (stop func()) {
 	if sizes == nil {
 		return func() {}
 	}
@@ -103,6 +104,7 @@ func followSize(sizes <-chan Size, set func(Size) error) (stop func()) {
 			select {
 			case s, ok := <-sizes:
 				if !ok {
+					ended()
 					return
 				}
 				_ = set(s)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -181,6 +182,22 @@ func TestExecWithTerminal(t *testing.T) {
 	}
 	if err := n.Resize(n.ctx, "a", "e", 91, 31); !errors.Is(err, shim.ErrNotFound) {
 		t.Errorf("resize after the end: %v", err)
+	}
+	// One whose terminal hangs up gets SIGHUP.
+	out = buffer{}
+	sizes = make(chan shim.Size)
+	hung := make(chan shim.Exit, 1)
+	go func() {
+		exit, err := n.Exec(n.ctx, shim.ExecRequest{ID: "a", Process: p, TTY: true, Stdout: &out, Resize: sizes})
+		if err != nil {
+			t.Errorf("after its terminal hung up: %v", err)
+		}
+		hung <- exit
+	}()
+	n.until("it says its size again", func() bool { return strings.Contains(out.String(), "x") })
+	close(sizes)
+	if exit := <-hung; exit.Signal != int32(syscall.SIGHUP) {
+		t.Errorf("after its terminal hung up: exit %+v", exit)
 	}
 	// A command that ends by itself has all its output written.
 	out = buffer{}

@@ -126,7 +126,7 @@ type ExecRequest struct {
 	Stdout, Stderr io.Writer
 
 	TTY     bool
-	Resize  <-chan Size   // sizes of the terminal; may be nil
+	Resize  <-chan Size   // sizes of the terminal; when it is closed, the terminal hangs up; may be nil
 	Timeout time.Duration // 0: none
 }
 
