@@ -31,6 +31,8 @@ func TestMain(m *testing.M) {
 		}
 		// The profile refuses it with an errno of its own.
 		fmt.Print(unix.Unshare(unix.CLONE_NEWUTS))
+	case "default":
+		runDefault()
 	default:
 		rules, err := strconv.Atoi(job)
 		if err == nil {
