@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"strings"
 	"time"
@@ -96,9 +95,7 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if err := cfg.claimRun(); err != nil {
 		return nil, err
 	}
-	if !cfg.CIDR.IsValid() && cfg.Root != DefaultRoot {
-		a.cfg.CIDR = rootCIDR(cfg.Root, cfg.Bridge)
-	}
+	a.cfg.chooseRanges()
 	if a.host, err = inspectHost(cfg.Bridge); err != nil {
 		return nil, err
 	}
@@ -111,13 +108,8 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	return a, a.openHeart()
 }
 
-// CIDR is the range of the pods' addresses.
-func (a *Agent) CIDR() netip.Prefix {
-	if !a.cfg.CIDR.IsValid() {
-		return network.DefaultCIDR()
-	}
-	return a.cfg.CIDR.Masked()
-}
+// Ranges are those of the pods' addresses.
+func (a *Agent) Ranges() Ranges { return Ranges{a.cfg.CIDR, a.cfg.CIDR6} }
 
 func makeFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // containers' users pass through it
@@ -158,7 +150,7 @@ func (a *Agent) openRuntime(ctx context.Context) (err error) {
 	}
 	a.closers.add(a.shim.Close)
 	a.network, err = network.New(network.Config{
-		StateDir: a.cfg.network(), Bridge: a.cfg.Bridge, CIDR: a.cfg.CIDR, Log: a.log,
+		StateDir: a.cfg.network(), Bridge: a.cfg.Bridge, CIDR: a.cfg.CIDR, CIDR6: a.cfg.CIDR6, Log: a.log,
 	})
 	if err != nil {
 		return err

@@ -2,26 +2,97 @@ package agent
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 
 	"github.com/berth-run/berth/internal/cri/network"
 )
 
-// ValidateCIDR says why a range can't be that of pods on any machine.
-func ValidateCIDR(cidr netip.Prefix) error { return network.ValidateRange(cidr) }
+// Ranges are what pods' addresses come from: an IPv4 range and, if pods get both
+// families, an IPv6 range.
+type Ranges struct{ V4, V6 netip.Prefix }
 
-// CheckCIDR says why the range that was asked for can't be that of pods on this
-// machine; nil if none was asked for.
-func (c Config) CheckCIDR() error {
-	if !c.CIDR.IsValid() {
-		return nil
+// ParseRanges reads IPv4 or IPv4,IPv6, and says why they can't be the ranges of
+// pods on any machine.
+func ParseRanges(text string) (Ranges, error) {
+	first, second, both := strings.Cut(text, ",")
+	var r Ranges
+	var err error
+	if r.V4, err = netip.ParsePrefix(strings.TrimSpace(first)); err == nil && both {
+		r.V6, err = netip.ParsePrefix(strings.TrimSpace(second))
 	}
+	switch {
+	case err != nil:
+		return Ranges{}, fmt.Errorf("--network-cidr is %q, want a range such as 10.99.0.0/16, or one of each family such as 10.99.0.0/16,fd00:99::/64", text)
+	case !r.V4.Addr().Is4() && !both:
+		return Ranges{}, fmt.Errorf("--network-cidr is %s: it is not IPv4, and pods need that; for both, say 10.99.0.0/16,%s", text, text)
+	}
+	if err := network.ValidateRange(r.V4); err != nil {
+		return Ranges{}, err
+	}
+	if both {
+		if err := network.ValidateRange6(r.V6); err != nil {
+			return Ranges{}, err
+		}
+	}
+	return r, nil
+}
+
+func (r Ranges) String() string {
+	if !r.V6.IsValid() {
+		return r.V4.String()
+	}
+	return r.V4.String() + "," + r.V6.String()
+}
+
+// CheckCIDR says why the ranges that were asked for can't be those of pods on this
+// machine; nil if none were asked for.
+func (c Config) CheckCIDR() error {
 	c.ShimBinary, c.DemoBinary = "-", "-" // not needed to find the bridge
 	if err := c.complete(); err != nil {
 		return err
 	}
-	return network.CheckRange(c.CIDR, c.Bridge)
+	for _, cidr := range []netip.Prefix{c.CIDR, c.CIDR6} {
+		if !cidr.IsValid() {
+			continue
+		}
+		if err := network.CheckRange(cidr, c.Bridge); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chooseRanges fills in ranges where none are asked for: those of the bridge, if
+// there is one already, because pods may have addresses of them; else those that
+// the root has by default.
+func (c *Config) chooseRanges() {
+	switch own := rangesOf(c.Bridge); {
+	case c.CIDR.IsValid():
+	case own.V4.IsValid():
+		c.CIDR, c.CIDR6 = own.V4, own.V6
+	case c.Root == DefaultRoot:
+		c.CIDR = network.DefaultCIDR()
+	default:
+		c.CIDR = rootCIDR(c.Root)
+	}
+	c.CIDR, c.CIDR6 = c.CIDR.Masked(), c.CIDR6.Masked()
+}
+
+// rangesOf are the ranges of an interface, the first of each family.
+func rangesOf(link string) (r Ranges) {
+	for _, p := range prefixesOf(link) {
+		switch {
+		case p.Addr().IsLinkLocalUnicast():
+		case p.Addr().Is4() && !r.V4.IsValid():
+			r.V4 = p.Masked()
+		case p.Addr().Is6() && !r.V6.IsValid():
+			r.V6 = p.Masked()
+		}
+	}
+	return r
 }
 
 // rootRanges is how many ranges there are for roots that are not the default
@@ -29,12 +100,9 @@ func (c Config) CheckCIDR() error {
 const rootRanges = 8 * 16
 
 // rootCIDR is a range of 4094 addresses for pods of a root that is not the
-// default one: that of its bridge, if there is one already; else the one that
-// follows from its path, or the next that no interface of the machine uses.
-func rootCIDR(root, bridge string) netip.Prefix {
-	if own := prefixesOf(bridge); len(own) > 0 {
-		return own[0].Masked()
-	}
+// default one: the one that follows from its path, or the next that no interface
+// of the machine uses.
+func rootCIDR(root string) netip.Prefix {
 	used := prefixesOf("")
 	sum := sha256.Sum256([]byte(root))
 	first := int(sum[0])<<8 | int(sum[1])
@@ -60,8 +128,8 @@ func overlapsAny(c netip.Prefix, used []netip.Prefix) bool {
 	return false
 }
 
-// prefixesOf are the IPv4 ranges of an interface; with an empty name, of all. One
-// that is not there, or can't be asked, has none.
+// prefixesOf are the addresses of an interface with their ranges; with an empty
+// name, of all. One that is not there, or can't be asked, has none.
 func prefixesOf(name string) []netip.Prefix {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -77,7 +145,7 @@ func prefixesOf(name string) []netip.Prefix {
 			continue
 		}
 		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
 				found = append(found, p)
 			}
 		}

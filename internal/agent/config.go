@@ -25,7 +25,8 @@ type Config struct {
 	DemoBinary string // berth-demo, for the demo image; default likewise, or none
 
 	Bridge     string       // default by Root
-	CIDR       netip.Prefix // addresses of pods; default by Root
+	CIDR       netip.Prefix // IPv4 addresses of pods; default those in use, else by Root
+	CIDR6      netip.Prefix // IPv6 addresses of pods, with CIDR only; default those in use, else none
 	CgroupRoot string       // parent of all pods' cgroups; default by Root
 
 	RegistriesDir string // containerd-style hosts.toml folders; optional

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -54,6 +53,7 @@ type app struct {
 
 	root, run           string
 	cidr                string
+	ranges              agent.Ranges // what cidr says
 	logLevel, logFormat string
 
 	running bool // the command line was understood
@@ -152,7 +152,7 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 	f := root.PersistentFlags()
 	f.StringVar(&a.root, "root", agent.DefaultRoot, "folder of images, volumes, logs and records; agents of different roots don't disturb each other")
 	f.StringVar(&a.run, "run", "", "folder of sockets and other things that end with the machine (default by --root: /run/berth…)")
-	f.StringVar(&a.cidr, "network-cidr", "", "range of the pods' addresses, such as 10.99.0.0/16 (default by --root)")
+	f.StringVar(&a.cidr, "network-cidr", "", "range of the pods' addresses, such as 10.99.0.0/16, or one of each family, such as 10.99.0.0/16,fd00:99::/64 (default that in use, else by --root)")
 	f.StringVar(&a.logLevel, "log-level", "", "what the agent says of itself: debug, info, warn, error (default warn; info in the background)")
 	f.StringVar(&a.logFormat, "log-format", "text", "how it says it: text or json")
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -221,11 +221,7 @@ func needsRoot(cmd *cobra.Command) bool {
 // complete checks the flags that all commands have.
 func (a *app) complete() (err error) {
 	if a.cidr != "" {
-		cidr, err := netip.ParsePrefix(a.cidr)
-		if err != nil {
-			return fmt.Errorf("--network-cidr is %q, want a range such as 10.99.0.0/16", a.cidr)
-		}
-		if err := agent.ValidateCIDR(cidr); err != nil {
+		if a.ranges, err = agent.ParseRanges(a.cidr); err != nil {
 			return err
 		}
 	}
@@ -235,11 +231,9 @@ func (a *app) complete() (err error) {
 
 // config is that of an agent in this process.
 func (a *app) config() agent.Config {
-	c := agent.Config{Root: a.root, Run: a.run, Log: a.log.logger}
-	if a.cidr != "" {
-		c.CIDR = netip.MustParsePrefix(a.cidr)
+	return agent.Config{
+		Root: a.root, Run: a.run, CIDR: a.ranges.V4, CIDR6: a.ranges.V6, Log: a.log.logger,
 	}
-	return c
 }
 
 // flags repeats what the flags of all commands say, for another process.

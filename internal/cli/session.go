@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -178,7 +177,7 @@ func (a *app) fits(running nodeapi.Version, socket string) error {
 		return usageError("the agent at %s (process %d) works on the root %s, not on %s: roots need run folders of their own, leave --run out or choose another",
 			socket, running.PID, running.Root, root)
 	}
-	if a.cidr != "" && running.CIDR != "" && netip.MustParsePrefix(a.cidr).Masked().String() != running.CIDR {
+	if a.cidr != "" && running.CIDR != "" && a.ranges.String() != running.CIDR {
 		return usageError("--network-cidr is %s, and the agent that runs (process %d) uses %s: leave it out, or stop all pods first",
 			a.cidr, running.PID, running.CIDR)
 	}

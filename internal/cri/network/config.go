@@ -68,10 +68,8 @@ func (c *Config) complete() error {
 		errs = append(errs, fmt.Errorf("network: %w", err))
 	}
 	if c.CIDR6.IsValid() {
-		if err := ipam.Validate(c.CIDR6); err != nil {
-			errs = append(errs, fmt.Errorf("network: cannot use %s for pods: %w", c.CIDR6, err))
-		} else if c.CIDR6.Addr().Is4() {
-			errs = append(errs, fmt.Errorf("network: cannot use %s for pods: it is not IPv6", c.CIDR6))
+		if err := ValidateRange6(c.CIDR6); err != nil {
+			errs = append(errs, fmt.Errorf("network: %w", err))
 		}
 	}
 	if c.MTU != 0 && c.MTU < 1280 {
@@ -87,6 +85,17 @@ func ValidateRange(cidr netip.Prefix) error {
 	}
 	if !cidr.Addr().Is4() {
 		return fmt.Errorf("cannot use %s for pods: it is not IPv4; choose an IPv4 range with --network-cidr", cidr)
+	}
+	return nil
+}
+
+// ValidateRange6 is ValidateRange for an IPv6 range.
+func ValidateRange6(cidr netip.Prefix) error {
+	if cidr.IsValid() && cidr.Addr().Is4() {
+		return fmt.Errorf("cannot use %s for pods: it is not IPv6; choose an IPv6 range as the second of --network-cidr", cidr)
+	}
+	if err := ipam.Validate(cidr); err != nil {
+		return fmt.Errorf("cannot use %s for pods: %w; choose another with --network-cidr", cidr, err)
 	}
 	return nil
 }

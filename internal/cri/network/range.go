@@ -15,7 +15,11 @@ import (
 // machine: it is no range for pods, or it clashes with what the machine uses
 // already (a *ClashError). It changes nothing.
 func CheckRange(cidr netip.Prefix, bridge string) error {
-	if err := ValidateRange(cidr); err != nil {
+	validate := ValidateRange
+	if cidr.IsValid() && !cidr.Addr().Is4() {
+		validate = ValidateRange6
+	}
+	if err := validate(cidr); err != nil {
 		return err
 	}
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -26,7 +30,7 @@ func CheckRange(cidr netip.Prefix, bridge string) error {
 	own := 0
 	if link, err := h.LinkByName(bridge); err == nil {
 		own = link.Attrs().Index
-		addrs, err := complete(func() ([]netlink.Addr, error) { return h.AddrList(link, netlink.FAMILY_V4) })
+		addrs, err := complete(func() ([]netlink.Addr, error) { return h.AddrList(link, netlink.FAMILY_ALL) })
 		gateway := netip.PrefixFrom(ipam.Gateway(cidr), cidr.Bits())
 		if err == nil && slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return prefixOf(a.IPNet) == gateway }) {
 			return nil // whoever clashes with it came later
