@@ -124,6 +124,9 @@ func (a *Agent) openState() (err error) {
 		return err
 	}
 	a.closers.add(a.db.Close)
+	if err := a.choosePodPids(); err != nil {
+		return err
+	}
 	if a.users, err = newUserRanges(a.db); err != nil {
 		return err
 	}
@@ -191,7 +194,7 @@ func (a *Agent) openRuntime(ctx context.Context) (err error) {
 	}
 	a.runtime, err = remote.New(remote.Config{
 		Service: a.cri, Images: a.cri, Volumes: a.volumes, Sources: a.objects, Facts: a.podFacts,
-		HostIPs: func() []string { return a.host.ips }, Cgroups: podCgroups{tree: a.cgroups, pids: a.cfg.PodPids}, Puller: puller{a.images}, MakeLocal: demoMaker(a.images, a.cfg.DemoBinary),
+		HostIPs: func() []string { return a.host.ips }, Cgroups: podCgroups{tree: a.cgroups, pids: max(a.cfg.PodPids, 0)}, Puller: puller{a.images}, MakeLocal: demoMaker(a.images, a.cfg.DemoBinary),
 		Progress: a.pulling, Recorder: a.feed, RecursiveReadOnly: a.host.rro, Log: a.log,
 	})
 	return err

@@ -31,7 +31,7 @@ type Config struct {
 
 	RegistriesDir string // containerd-style hosts.toml folders; optional
 
-	PodPids int64 // processes and threads that a pod may have; default no limit, as the kubelet's
+	PodPids int64 // processes and threads that a pod may have, or NoLimit; default that of the agent before, else NoLimit
 
 	LogMaxBytes int64 // size at which a container's log is rotated; default 10 MiB
 	LogMaxFiles int   // files kept for each container; default 5

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -54,6 +55,7 @@ type app struct {
 	root, run           string
 	cidr                string
 	ranges              agent.Ranges // what cidr says
+	podPids             int64
 	logLevel, logFormat string
 
 	running bool // the command line was understood
@@ -153,6 +155,7 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 	f.StringVar(&a.root, "root", agent.DefaultRoot, "folder of images, volumes, logs and records; agents of different roots don't disturb each other")
 	f.StringVar(&a.run, "run", "", "folder of sockets and other things that end with the machine (default by --root: /run/berth…)")
 	f.StringVar(&a.cidr, "network-cidr", "", "range of the pods' addresses, such as 10.99.0.0/16, or one of each family, such as 10.99.0.0/16,fd00:99::/64 (default that in use, else by --root)")
+	f.Int64Var(&a.podPids, "pod-pids-limit", 0, "processes and threads that each pod may have at once, -1 for no limit (default as the agent before, else no limit)")
 	f.StringVar(&a.logLevel, "log-level", "", "what the agent says of itself: debug, info, warn, error (default warn; info in the background)")
 	f.StringVar(&a.logFormat, "log-format", "text", "how it says it: text or json")
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -225,6 +228,9 @@ func (a *app) complete() (err error) {
 			return err
 		}
 	}
+	if a.podPids < agent.NoLimit {
+		return fmt.Errorf("--pod-pids-limit is %d, want a number of processes, or -1 for no limit", a.podPids)
+	}
 	a.log, err = newLogging(a.err, a.logLevel, a.logFormat)
 	return err
 }
@@ -232,7 +238,7 @@ func (a *app) complete() (err error) {
 // config is that of an agent in this process.
 func (a *app) config() agent.Config {
 	return agent.Config{
-		Root: a.root, Run: a.run, CIDR: a.ranges.V4, CIDR6: a.ranges.V6, Log: a.log.logger,
+		Root: a.root, Run: a.run, CIDR: a.ranges.V4, CIDR6: a.ranges.V6, PodPids: a.podPids, Log: a.log.logger,
 	}
 }
 
@@ -244,6 +250,9 @@ func (a *app) flags() []string {
 	}
 	if a.cidr != "" {
 		args = append(args, "--network-cidr", a.cidr)
+	}
+	if a.podPids != 0 {
+		args = append(args, "--pod-pids-limit", strconv.FormatInt(a.podPids, 10))
 	}
 	if a.logLevel != "" {
 		args = append(args, "--log-level", a.logLevel)

@@ -43,6 +43,8 @@ func TestWrongCommandLines(t *testing.T) {
 		"--network-cidr fd00::/64 ps":     "it is not IPv4",
 		"--network-cidr 127.0.0.0/8 ps":   "it is reserved",
 		"--network-cidr 10.1.0.0/16,x ps": "want a range such as",
+		"--pod-pids-limit=-2 ps":          "--pod-pids-limit is -2",
+		"--pod-pids-limit many ps":        "--pod-pids-limit",
 		"completion tcsh":                 "invalid argument",
 	} {
 		out, code := call(strings.Fields(line)...)

@@ -47,7 +47,7 @@ func startLocal(ctx context.Context, a *app) (*local, error) {
 	l.left = left
 	l.server, err = nodeapi.New(nodeapi.Config{
 		Agent: ag,
-		Info:  nodeapi.Version{Version: version.String(), PID: os.Getpid(), Root: root, CIDR: ag.Ranges().String()},
+		Info:  nodeapi.Version{Version: version.String(), PID: os.Getpid(), Root: root, CIDR: ag.Ranges().String(), PodPids: ag.PodPids()},
 		Leave: sync.OnceFunc(func() { close(left) }),
 		Log:   a.log.logger,
 	})

@@ -181,6 +181,10 @@ func (a *app) fits(running nodeapi.Version, socket string) error {
 		return usageError("--network-cidr is %s, and the agent that runs (process %d) uses %s: leave it out, or stop all pods first",
 			a.cidr, running.PID, running.CIDR)
 	}
+	if a.podPids != 0 && running.PodPids != 0 && a.podPids != running.PodPids {
+		return usageError("--pod-pids-limit is %d, and the agent that runs (process %d) uses %d: leave it out, or stop all pods first",
+			a.podPids, running.PID, running.PodPids)
+	}
 	return nil
 }
 

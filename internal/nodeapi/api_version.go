@@ -10,7 +10,8 @@ type Version struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 	Root    string `json:"root"`
-	CIDR    string `json:"cidr,omitempty"` // range of the pods' addresses
+	CIDR    string `json:"cidr,omitempty"`    // ranges of the pods' addresses
+	PodPids int64  `json:"podPids,omitempty"` // processes and threads that a pod may have; -1: no limit
 }
 
 func (s *Server) version(w http.ResponseWriter, _ *http.Request) error { return answer(w, s.cfg.Info) }

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// pidsLimit is the pids.max of a pod's cgroup.
+func (n *node) pidsLimit(name string) string {
+	n.t.Helper()
+	uid := string(n.one(name).UID)
+	var found []string
+	for _, root := range []string{"/sys/fs/cgroup/pids/berth-*", "/sys/fs/cgroup/berth-*"} {
+		for _, depth := range []string{"/*", "/*/*"} {
+			paths, err := filepath.Glob(root + depth + "/pids.max")
+			if err != nil {
+				n.t.Fatal(err)
+			}
+			for _, p := range paths {
+				if strings.Contains(p, uid) {
+					found = append(found, p)
+				}
+			}
+		}
+	}
+	if len(found) != 1 {
+		n.t.Fatalf("cgroups of pod %s: %v", name, found)
+	}
+	text, err := os.ReadFile(found[0])
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(text))
+}
+
+func TestALimitOfProcessesHoldsForEachPod(t *testing.T) {
+	n := newNode(t)
+	start := func(name string, flags ...string) {
+		t.Helper()
+		n.must(append(append([]string{"run"}, flags...), "--detach", "--until", "ready", n.file(pod(name, "Always", 1, "serve")))...)
+	}
+	expect := func(name, want string) {
+		t.Helper()
+		if got := n.pidsLimit(name); got != want {
+			t.Errorf("the limit of pod %s is %s, want %s", name, got, want)
+		}
+	}
+	start("limited", "--pod-pids-limit", "77")
+	expect("limited", "77")
+	if out, code := n.berth("run", "--pod-pids-limit", "78", n.file(pod("more", "Always", 1, "serve"))); code != 2 || !strings.Contains(out, "--pod-pids-limit is 78, and the agent that runs") {
+		t.Errorf("a run with another limit ends with %d: %s", code, out)
+	}
+	// A command that takes over without a word of it keeps the limit.
+	n.killAgent()
+	n.must("ps")
+	start("next")
+	expect("next", "77")
+	n.killAgent()
+	start("free", "--pod-pids-limit", "-1")
+	expect("free", "max")
+	expect("limited", "77")
+	n.killAgent()
+	start("later")
+	expect("later", "max")
+	// It is a limit: the kernel refuses what is beyond it.
+	if out, code := n.berth("exec", "limited", "--", "/berth-demo", "spawn", fmt.Sprint(200)); code == 0 {
+		t.Errorf("200 processes in a pod that may have 77: %s", out)
+	}
+	n.must("rm", "--force", "--grace", "0s", "--all")
+}
