@@ -136,6 +136,7 @@ var supportTable = []typeRules{
 			noEffect("evictionResponders", "has no effect: nothing asks them"),
 		},
 		notes: map[string]string{
+			"dnsPolicy":      "there is no cluster DNS: ClusterFirst gives the machine's name servers, as Default does. Pods with a network of their own get none that is on its loopback; where that is systemd-resolved, they get the servers it asks",
 			"readinessGates": "the pod is not Ready until something sets the condition",
 			"os":             "linux only",
 		},
