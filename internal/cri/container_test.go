@@ -111,14 +111,7 @@ func TestExitReasons(t *testing.T) {
 // A process may end before the answer to its start has arrived.
 func TestExitDuringStartIsSeenAfterIt(t *testing.T) {
 	f := newFixture(t)
-	sb, err := f.RunPodSandbox(t.Context(), sandboxConfig("web"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := f.CreateContainer(t.Context(), sb, containerConfig("app"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := f.createOne(t)
 	events := subscribe(t, f)
 	f.shim.onStart = func(id string) error {
 		f.shimEvent(t.Context(), shim.Event{Kind: shim.ContainerExited, ID: id, Exit: &shim.Exit{Known: true, Code: 5, At: time.Now()}})
@@ -142,17 +135,10 @@ func TestExitDuringStartIsSeenAfterIt(t *testing.T) {
 
 func TestFailedStartIsReported(t *testing.T) {
 	f := newFixture(t)
-	sb, err := f.RunPodSandbox(t.Context(), sandboxConfig("web"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := f.CreateContainer(t.Context(), sb, containerConfig("app"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := f.createOne(t)
 	cause := &shim.StartError{Reason: shim.CommandNotFound, Message: `exec: "/app": no such file or directory`}
 	f.shim.onStart = func(string) error { return cause }
-	err = f.StartContainer(t.Context(), id)
+	err := f.StartContainer(t.Context(), id)
 	var start *shim.StartError
 	if !errors.As(err, &start) {
 		t.Errorf("error %v", err)
@@ -169,14 +155,7 @@ func TestFailedStartIsReported(t *testing.T) {
 // The answer to a start is lost, but it took effect.
 func TestLostStartIsFound(t *testing.T) {
 	f := newFixture(t)
-	sb, err := f.RunPodSandbox(t.Context(), sandboxConfig("web"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := f.CreateContainer(t.Context(), sb, containerConfig("app"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := f.createOne(t)
 	f.shim.onStart = func(id string) error {
 		f.shim.mu.Lock()
 		defer f.shim.mu.Unlock()
@@ -222,14 +201,7 @@ func TestStartGoesOnAfterTheShimIsLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			sb, err := f.RunPodSandbox(t.Context(), sandboxConfig("web"), "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			id, err := f.CreateContainer(t.Context(), sb, containerConfig("app"), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			id := f.createOne(t)
 			creates, starts, lists := 0, 0, 0
 			f.shim.mu.Lock()
 			if tt.create != nil {
@@ -247,7 +219,7 @@ func TestStartGoesOnAfterTheShimIsLost(t *testing.T) {
 				f.shim.onList = func() error { lists++; return tt.list(f.shim, lists, "") }
 			}
 			f.shim.mu.Unlock()
-			err = f.StartContainer(t.Context(), id)
+			err := f.StartContainer(t.Context(), id)
 			if (err == nil) != (tt.state == running) {
 				t.Errorf("error %v", err)
 			}
@@ -274,14 +246,7 @@ func goneAt(yes bool) error {
 // A start took effect and nobody could be asked; the next look tells.
 func TestStartIsNoticedLate(t *testing.T) {
 	f := newFixture(t)
-	sb, err := f.RunPodSandbox(t.Context(), sandboxConfig("web"), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, err := f.CreateContainer(t.Context(), sb, containerConfig("app"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := f.createOne(t)
 	f.shim.mu.Lock()
 	f.shim.onStart = func(id string) error {
 		f.shim.mu.Lock()

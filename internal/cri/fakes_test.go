@@ -311,6 +311,19 @@ type fixture struct {
 	stop    func()
 }
 
+// createOne makes a sandbox with one container that is not started.
+func (f *fixture) createOne(t *testing.T) (id string) {
+	t.Helper()
+	sb, err := f.RunPodSandbox(t.Context(), sandboxConfig("web"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err = f.CreateContainer(t.Context(), sb, containerConfig("app"), nil); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	needsRoot(t)
