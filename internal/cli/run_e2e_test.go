@@ -134,6 +134,7 @@ func TestSecondInterruptKills(t *testing.T) {
 	r.await(`^stubborn: ready`)
 	r.signal(syscall.SIGTERM)
 	r.await("once more")
+	time.Sleep(2 * oneRequest) // or it would be the same request
 	r.signal(syscall.SIGTERM)
 	if code := r.wait(); code != 143 {
 		t.Errorf("exit code %d, want 143", code)
