@@ -161,7 +161,11 @@ func giveStreams(lp *libcontainer.Process, r *shimpb.ExecRequest, files []*os.Fi
 	return nil
 }
 
-// killExec kills the exec's processes and waits until the first one is reaped.
+// killExec kills the exec's processes and waits until the first one is reaped. The
+// others are reaped by their parents: in a PID namespace of its own that is in the
+// end the container's first process, and if that reaps nothing, they stay zombies.
+// The kernel gives orphans to subreapers of their own namespace only, so the shim
+// can't be one for them.
 func (c *container) killExec(g *execGroup, p *process) {
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		if !g.kill() {
