@@ -35,6 +35,9 @@ func randomPod(rng *rand.Rand, name string) (*corev1.Pod, map[string]*script) {
 		if rng.IntN(2) == 0 {
 			c.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 			decorate(rng, &c)
+			if rng.IntN(5) == 0 {
+				c.RestartPolicyRules = []corev1.ContainerRestartRule{onExit(corev1.ContainerRestartRuleActionRestartAllContainers)}
+			}
 		} else {
 			for j := range s.runs {
 				s.runs[j].For = time.Duration(rng.Int64N(int64(20*time.Second))) + time.Millisecond
@@ -54,17 +57,20 @@ func randomPod(rng *rand.Rand, name string) (*corev1.Pod, map[string]*script) {
 			c.RestartPolicy = ptr.To([]corev1.ContainerRestartPolicy{corev1.ContainerRestartPolicyAlways,
 				corev1.ContainerRestartPolicyOnFailure, corev1.ContainerRestartPolicyNever}[rng.IntN(3)])
 			if rng.IntN(2) == 0 {
-				c.RestartPolicyRules = []corev1.ContainerRestartRule{{
-					Action: []corev1.ContainerRestartRuleAction{corev1.ContainerRestartRuleActionRestart,
-						corev1.ContainerRestartRuleActionRestartAllContainers}[rng.IntN(2)],
-					ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{3, 137}},
-				}}
+				c.RestartPolicyRules = []corev1.ContainerRestartRule{onExit([]corev1.ContainerRestartRuleAction{
+					corev1.ContainerRestartRuleActionRestart, corev1.ContainerRestartRuleActionRestartAllContainers}[rng.IntN(2)])}
 			}
 		}
 		scripts[c.Name] = randomScript(rng)
 		pod.Spec.Containers = append(pod.Spec.Containers, c)
 	}
 	return pod, scripts
+}
+
+// onExit is a rule for two of the exit codes that scripts have.
+func onExit(do corev1.ContainerRestartRuleAction) corev1.ContainerRestartRule {
+	return corev1.ContainerRestartRule{Action: do, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{
+		Operator: corev1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{3, 137}}}
 }
 
 func randomScript(rng *rand.Rand) *script {
