@@ -195,13 +195,14 @@ func (c *container) adoptStdio(st state) error {
 	}
 	var errs []error
 	for _, name := range []string{"stdout", "stderr"} {
-		errs = append(errs, c.readFIFO(name))
+		errs = append(errs, c.openOutput(name))
 		// Without a writer ever, there is no end to see either: if the
 		// container has closed it, this makes one.
 		if fd, err := openFIFO(c.dir, name, unix.O_WRONLY); err == nil {
 			unix.Close(fd)
 		}
 	}
+	errs = append(errs, c.followStreams())
 	if st.Stdin && !st.StdinOnce && c.proc != nil {
 		errs = append(errs, c.openStdin())
 	}

@@ -215,24 +215,20 @@ func (c *container) makeStdio(lp *libcontainer.Process, config *configs.Config) 
 		} else {
 			lp.Stderr = out
 		}
-		if err := c.readFIFO(name); err != nil {
+		if err := c.openOutput(name); err != nil {
 			return ends, nil, err
 		}
 	}
-	return ends, nil, nil
+	return ends, nil, c.followStreams()
 }
 
-// readFIFO begins to read one output.
-func (c *container) readFIFO(name string) error {
+// openOutput opens our end of one output FIFO.
+func (c *container) openOutput(name string) error {
 	fd, err := openFIFO(c.dir, name, unix.O_RDONLY)
 	if err != nil {
 		return err
 	}
-	st, err := c.srv.startStream(c.dir, name, fd, c.log, &c.to)
-	if err != nil {
-		return err
-	}
-	c.streams = append(c.streams, st)
+	c.streams = append(c.streams, c.srv.openStream(c.dir, name, fd, c.log, &c.to))
 	return nil
 }
 

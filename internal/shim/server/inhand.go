@@ -22,11 +22,12 @@ import (
 //	       isLogged, n, t: n bytes are in the log, but for t that begin a line
 //	       isSaved: that beginning is kept elsewhere, too
 //	place  how long the log was before anything of this was written to it
-//	inode  of that log; 0: nothing was
+//	stamp  the time that is written with it, in Unix nanoseconds
+//	inode  of that log; 0: nothing was written
 //
-// So the next shim can take back what was half written, and does not write twice
-// what was. It can't where the log was rotated in between: some lines are twice in
-// it, then.
+// So the next shim can go on where the last one was cut off in its write, and
+// writes nothing twice. It can't where the log was rotated in between: some lines
+// are twice in it, then.
 type inHand struct {
 	mem  []byte
 	file bool // mem is a mapped file; false: it is at risk, for want of space
@@ -35,8 +36,9 @@ type inHand struct {
 const (
 	inHandState = iota
 	inHandPlace
+	inHandStamp
 	inHandInode
-	inHandHead = 3 * 8
+	inHandHead = 4 * 8
 	// inHandSize is a compromise: more costs memory for each container, less
 	// costs calls when one floods its log. It is at most maxLine.
 	inHandSize = 16<<10 - inHandHead
@@ -53,10 +55,12 @@ type left struct {
 	logPlace     // of what is not logged: where it would go
 }
 
-// logPlace is a place in a log file.
+// logPlace is a place in a log file, and the time of what is written there, in
+// Unix nanoseconds.
 type logPlace struct {
 	inode uint64 // 0: not known
 	size  int64
+	stamp int64
 }
 
 // openInHand opens or makes the file at path, and says what an earlier shim left.
@@ -95,9 +99,16 @@ func (h *inHand) found() left {
 	}
 	return left{
 		data: h.space()[:n], logged: *state&isLogged != 0, tail: int(tail), //nolint:gosec // checked
-		logPlace: logPlace{inode: *h.word(inHandInode), size: int64(*h.word(inHandPlace))}, //nolint:gosec // a length
+		logPlace: logPlace{
+			inode: *h.word(inHandInode),
+			size:  int64(*h.word(inHandPlace)), //nolint:gosec // a length
+			stamp: int64(*h.word(inHandStamp)), //nolint:gosec // a time
+		},
 	}
 }
+
+// cutOff says that some of it may be at the end of the log.
+func (l left) cutOff() bool { return len(l.data) > 0 && !l.logged && l.inode != 0 }
 
 // incomplete is the line that begins in what was logged, or before: kept is what
 // is kept elsewhere, as it was before or after the logging.
@@ -118,7 +129,8 @@ func (h *inHand) took(n int) { atomic.StoreUint64(h.word(inHandState), uint64(n)
 
 // begins notes that what is in hand is about to be written to the log.
 func (h *inHand) begins(at logPlace) {
-	atomic.StoreUint64(h.word(inHandPlace), uint64(at.size)) //nolint:gosec // a length
+	atomic.StoreUint64(h.word(inHandPlace), uint64(at.size))  //nolint:gosec // a length
+	atomic.StoreUint64(h.word(inHandStamp), uint64(at.stamp)) //nolint:gosec // a time
 	atomic.StoreUint64(h.word(inHandInode), at.inode)
 }
 

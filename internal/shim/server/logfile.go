@@ -46,6 +46,11 @@ type logFile struct {
 	pending  uint64 // dropped since the last line about it
 	dropped  uint64 // ever
 	lastName string // of the newest rotated file
+
+	// After a resume, until the end of the next ingest: what is in the file beyond
+	// size, and the time to write.
+	written []byte
+	stamp   int64
 }
 
 func newLogFile(path string, maxBytes int64, maxFiles int) *logFile {
@@ -69,25 +74,57 @@ func (l *logFile) openLocked() error {
 		f.Close()
 		return err
 	}
-	l.f, l.size, l.inode = f, fi.Size(), 0
+	l.f, l.size, l.inode, l.written = f, fi.Size(), 0, nil
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 		l.inode = st.Ino
 	}
 	return nil
 }
 
-// takeBack removes what was written to the log after a place in it.
-func (l *logFile) takeBack(to logPlace) error {
+// resume makes the next ingest go on where an earlier shim was cut off, which began
+// to write the same at that place.
+func (l *logFile) resume(at logPlace) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.f == nil || to.inode == 0 || to.inode != l.inode || to.size >= l.size {
+	if l.f == nil || at.inode == 0 || at.inode != l.inode || at.size >= l.size {
 		return nil
 	}
-	if err := l.f.Truncate(to.size); err != nil {
-		return fmt.Errorf("cannot take back half of a write: %w", err)
+	f, err := os.Open(l.path)
+	if err != nil {
+		return fmt.Errorf("cannot read what was half written: %w", err)
 	}
-	l.size = to.size
+	defer f.Close()
+	written := make([]byte, l.size-at.size)
+	if _, err := f.ReadAt(written, at.size); err != nil {
+		return fmt.Errorf("cannot read what was half written: %w", err)
+	}
+	l.size, l.written, l.stamp = at.size, written, at.stamp
 	return nil
+}
+
+// skip returns what of b is still to be written after a resume. Where something
+// else than b was written, that is taken back.
+func (l *logFile) skip(b []byte) []byte {
+	n := min(len(b), len(l.written))
+	if bytes.Equal(b[:n], l.written[:n]) {
+		l.size += int64(n)
+		l.written = l.written[n:]
+		return b[n:]
+	}
+	l.takeBack()
+	return b
+}
+
+// takeBack removes what was written and is not to be.
+func (l *logFile) takeBack() {
+	if len(l.written) == 0 {
+		return
+	}
+	if err := l.f.Truncate(l.size); err != nil {
+		l.lastErr = err
+		l.size += int64(len(l.written))
+	}
+	l.written = nil
 }
 
 // reopen closes the file and opens the path anew.
@@ -130,12 +167,19 @@ func (l *logFile) ingest(stream string, tail, data []byte, hand *inHand) []byte 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// Under the mutex: after a kill, what follows this place in the log is of hand.
-	at := logPlace{}
+	at := logPlace{stamp: l.stamp}
+	if len(l.written) == 0 {
+		at.stamp = time.Now().UnixNano()
+	}
 	if l.f != nil {
-		at = logPlace{inode: l.inode, size: l.size}
+		at.inode, at.size = l.inode, l.size
 	}
 	hand.begins(at)
-	tail = l.ingestLocked(stream, tail, data, false)
+	tail = l.ingestLocked(time.Unix(0, at.stamp), stream, tail, data, false)
+	if l.f != nil {
+		l.takeBack()
+	}
+	l.written = nil
 	hand.logged(len(data), len(tail))
 	return tail
 }
@@ -144,14 +188,14 @@ func (l *logFile) ingest(stream string, tail, data []byte, hand *inHand) []byte 
 func (l *logFile) finish(stream string, tail []byte) []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.ingestLocked(stream, tail, nil, true)
+	return l.ingestLocked(time.Now(), stream, tail, nil, true)
 }
 
 // note adds a line of the shim's own, as if it were of stderr.
 func (l *logFile) note(text string) { l.finish("stderr", []byte("berth: "+text)) }
 
 // ingestLocked does what ingest and, with last, finish are for.
-func (l *logFile) ingestLocked(stream string, tail, data []byte, last bool) []byte {
+func (l *logFile) ingestLocked(now time.Time, stream string, tail, data []byte, last bool) []byte {
 	buf := batches.Get().(*[]byte)
 	l.batch = (*buf)[:0]
 	defer func() {
@@ -159,8 +203,7 @@ func (l *logFile) ingestLocked(stream string, tail, data []byte, last bool) []by
 		l.batch = nil
 		batches.Put(buf)
 	}()
-	now := time.Now().UTC()
-	stamp := now.AppendFormat(make([]byte, 0, 64), time.RFC3339Nano)
+	stamp := now.UTC().AppendFormat(make([]byte, 0, 64), time.RFC3339Nano)
 	for len(data) > 0 {
 		i := bytes.IndexByte(data, '\n')
 		if i < 0 {
@@ -255,6 +298,7 @@ func (l *logFile) write() error {
 
 // append writes all of b or nothing: half an entry would spoil the next one.
 func (l *logFile) append(b []byte) error {
+	b = l.skip(b)
 	n, err := l.f.Write(b)
 	if err == nil {
 		l.size += int64(n)

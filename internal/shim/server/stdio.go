@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,16 +23,17 @@ type stream struct {
 	mu       sync.Mutex // held while the descriptor is read or closed
 	fd       int        // -1: closed
 	hand     *inHand
-	watch    *watch
+	left     left     // until takeOver
+	watch    *watch   // nil: not followed yet
 	tail     []byte   // an incomplete line
 	tailFile *os.File // holds tail, for the next shim; nil until there is one
 	tailPath string
 	tailSize int // of what is in the file
 }
 
-// startStream reads fd, which must be non-blocking and belongs to the stream
-// from now on, until its end.
-func (s *Server) startStream(dir, name string, fd int, log *logFile, to *audience) (*stream, error) {
+// openStream makes a stream of fd, which must be non-blocking and belongs to it from
+// now on, and looks up what an earlier shim left of it.
+func (s *Server) openStream(dir, name string, fd int, log *logFile, to *audience) *stream {
 	st := &stream{
 		name: name, srv: s, log: log, to: to, fd: fd,
 		eof: make(chan struct{}), tailPath: filepath.Join(dir, name+".tail"),
@@ -39,25 +41,44 @@ func (s *Server) startStream(dir, name string, fd int, log *logFile, to *audienc
 	if err := st.loadTail(); err != nil {
 		s.log.Warn("part of a log line lost", "path", st.tailPath, "err", err)
 	}
-	hand, left, err := openInHand(filepath.Join(dir, name+".hand"))
-	if err != nil {
+	var err error
+	if st.hand, st.left, err = openInHand(filepath.Join(dir, name+".hand")); err != nil {
 		s.log.Warn("output in hand is lost if the shim is killed", "err", err)
 	}
-	st.hand = hand
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.takeOver(left)
-	w, err := s.poll.add(fd, unix.EPOLLIN, func(uint32) { st.drain() })
-	if err != nil {
-		unix.Close(fd)
-		hand.close()
-		if st.tailFile != nil {
-			st.tailFile.Close()
+	return st
+}
+
+// followStreams logs what an earlier shim left of the container's streams, and
+// reads them from now on to their ends.
+func (c *container) followStreams() error {
+	// First the one whose write was cut off: it goes on at the end of the log.
+	slices.SortStableFunc(c.streams, func(a, b *stream) int {
+		switch {
+		case a.left.cutOff() == b.left.cutOff():
+			return 0
+		case a.left.cutOff():
+			return -1
 		}
-		return nil, err
+		return 1
+	})
+	for _, st := range c.streams {
+		st.takeOver()
 	}
+	for _, st := range c.streams {
+		if err := st.follow(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow reads the stream whenever there is something to read.
+func (st *stream) follow() error {
+	st.mu.Lock() // the first call may come at once
+	defer st.mu.Unlock()
+	w, err := st.srv.poll.add(st.fd, unix.EPOLLIN, func(uint32) { st.drain() })
 	st.watch = w
-	return st, nil
+	return err
 }
 
 // drain reads what is there. One call is under way at a time.
@@ -100,7 +121,11 @@ func (st *stream) take(data []byte) {
 
 // takeOver logs what an earlier shim had in hand when it was killed, unless it did
 // so itself.
-func (st *stream) takeOver(l left) {
+func (st *stream) takeOver() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	l := st.left
+	st.left = left{}
 	switch {
 	case len(l.data) == 0:
 	case st.log == nil: // dropped, like all that came before
@@ -110,7 +135,7 @@ func (st *stream) takeOver(l left) {
 		st.saveTail()
 		st.hand.drop(len(l.data))
 	default:
-		if err := st.log.takeBack(l.logPlace); err != nil {
+		if err := st.log.resume(l.logPlace); err != nil {
 			st.srv.log.Warn("lines may be twice in the log", "path", st.log.path, "err", err)
 		}
 		st.take(l.data)

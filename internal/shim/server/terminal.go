@@ -52,12 +52,8 @@ func (c *container) useTerminal(fd int) error {
 	if err != nil {
 		return os.NewSyscallError("dup", err)
 	}
-	st, err := c.srv.startStream(c.dir, "stdout", out, c.log, &c.to)
-	if err != nil {
-		return err
-	}
-	c.streams = append(c.streams, st)
-	return nil
+	c.streams = append(c.streams, c.srv.openStream(c.dir, "stdout", out, c.log, &c.to))
+	return c.followStreams()
 }
 
 // startHolder starts the process that keeps the terminal open.
