@@ -54,7 +54,8 @@ func (a *Agent) collectImages(ctx context.Context) error {
 	}
 }
 
-// imagesInUse tells the images that containers were made from.
+// imagesInUse tells the images that containers were made from, and those that
+// they have as volumes.
 func (a *Agent) imagesInUse(ctx context.Context) (func(id string) bool, error) {
 	list, err := a.cri.ListContainers(ctx, nil)
 	if err != nil {
@@ -63,6 +64,15 @@ func (a *Agent) imagesInUse(ctx context.Context) (func(id string) bool, error) {
 	used := make(map[string]bool, len(list))
 	for _, c := range list {
 		used[c.GetImageId()] = true
+		status, err := a.cri.ContainerStatus(ctx, c.GetId(), false)
+		if err != nil {
+			continue // removed meanwhile
+		}
+		for _, m := range status.GetStatus().GetMounts() {
+			if id := m.GetImage().GetImage(); id != "" {
+				used[id] = true
+			}
+		}
 	}
 	return func(id string) bool { return used[id] }, nil
 }

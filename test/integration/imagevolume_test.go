@@ -1,9 +1,11 @@
 package integration
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/berth-run/berth/internal/cri/imagestore"
 	"github.com/berth-run/berth/internal/testutil/images"
 )
 
@@ -59,5 +61,34 @@ func TestImageVolumeThatIsNotThere(t *testing.T) {
 	if message := p.reason(t, "app", "CreateContainerError"); !strings.Contains(message, `no path "none"`) {
 		t.Errorf("the message is %q", message)
 	}
+	p.stop(t)
+}
+
+// The image of a volume is in use: pruning leaves it. If somebody removes it all
+// the same, a container that starts again gets it again.
+func TestImageOfAVolumeIsInUse(t *testing.T) {
+	n := newNode(t) // pruning is for all of a node
+	registry := images.NewRegistry(t, images.RegistryOptions{})
+	ref := registry.Push("used:1", images.Image(t, images.Layer(t, images.Text(map[string]string{"a": "b"}))))
+	p := n.run(t, onePod("volume-used", "args: [serve]\nvolumeMounts: [{name: i, mountPath: /data}]",
+		"volumes: [{name: i, image: {reference: "+ref+"}}]"))
+	p.ready(t)
+	a := n.driver.(*inProcess).agent
+	if _, err := a.PruneImages(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	have, err := a.Images(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(have, func(i imagestore.Image) bool { return slices.Contains(i.Tags, ref) }) {
+		t.Errorf("the image was pruned; left: %+v", have)
+	}
+	if err := a.RemoveImage(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	p.prints(t, "app", "b", "cat", "/data/a")
+	p.answers(t, "/exit?code=1", "ending with 1")
+	p.restarts(t, "app", 1) // which it can't without its volume
 	p.stop(t)
 }

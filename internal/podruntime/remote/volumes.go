@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berth-run/berth/internal/format"
 	"github.com/berth-run/berth/internal/lifecycle"
@@ -93,13 +94,26 @@ func volumeFailed(name string, err error) error {
 	return fmt.Errorf("cannot prepare volume %q: %w", name, err)
 }
 
-// volumesOf says where the pod's volumes are; after a restart of the agent they
-// are looked up again.
+// volumesOf says where the pod's volumes are. They are looked up again after a
+// restart of the agent, and if somebody has removed an image among them.
 func (r *Runtime) volumesOf(ctx context.Context, pod *corev1.Pod) (map[string]podconfig.Volume, error) {
-	if mounted, ok := r.mount.get(pod.UID); ok {
-		return mounted, nil
+	mounted, ok := r.mount.get(pod.UID)
+	if !ok {
+		return r.mountVolumes(ctx, pod)
 	}
-	return r.mountVolumes(ctx, pod)
+	for _, v := range mounted {
+		if v.Image == "" {
+			continue
+		}
+		id, err := r.present(ctx, &runtimeapi.ImageSpec{Image: v.Image})
+		if err != nil {
+			return nil, err
+		}
+		if id == "" {
+			return r.mountVolumes(ctx, pod)
+		}
+	}
+	return mounted, nil
 }
 
 // removePod removes the pod's volumes, folder and cgroup, and the logs of a
