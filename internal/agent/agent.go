@@ -178,7 +178,7 @@ func (a *Agent) openRuntime(ctx context.Context) (err error) {
 	if len(a.network.List()) > 0 {
 		// Somebody may have taken rules or the bridge away while nobody looked.
 		if err := a.network.Up(ctx); err != nil {
-			a.log.Warn("the network of the pods that run is not whole", "err", err)
+			a.log.Warn("cannot put the network of the pods that run right, it is tried again", "err", err)
 		}
 	}
 	if a.cfg.DemoBinary != "" {

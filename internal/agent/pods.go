@@ -170,7 +170,7 @@ func (a *Agent) keep() {
 	ctx, cancel := context.WithTimeout(context.Background(), keepWait)
 	defer cancel()
 	if err := a.db.Sync(ctx); err != nil {
-		a.log.Warn("what was asked for is not on disk yet", "err", err)
+		a.log.Warn("what was asked for is not on disk yet, an agent that is killed now forgets it", "err", err)
 	}
 }
 

@@ -305,9 +305,9 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 			}
 		case <-left:
 			r.session.dismissed = true
-			return errors.New("the agent was asked to leave")
+			return errors.New("the agent was asked to leave, by berth cleanup: its pods are removed")
 		case <-ended:
-			return errors.Join(errors.New("the agent ended"), r.session.close(ctx))
+			return errors.Join(errors.New("the agent in this process ended; its pods run on, and the next berth command goes on with them"), r.session.close(ctx))
 		case err := <-s.cut:
 			s.stop()
 			if r.session.own != nil {

@@ -150,7 +150,7 @@ func (r *run) told(ctx context.Context) error {
 			return nil
 		}
 		if !errors.Is(err, nodeapi.ErrCut) || r.session.own != nil || time.Now().After(deadline) {
-			return fmt.Errorf("cannot note that the end of the pods was told: %w", err)
+			return fmt.Errorf("cannot note that the end of the pods was told, so the next berth run of them tells it once more: %w", err)
 		}
 		r.app.begun = true
 		r.session.client.Close()
@@ -159,7 +159,7 @@ func (r *run) told(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("cannot note that the end of the pods was told: %w", err)
+			return fmt.Errorf("cannot note that the end of the pods was told, so the next berth run of them tells it once more: %w", err)
 		}
 		r.session = next
 	}

@@ -78,7 +78,7 @@ func (a *app) connect(ctx context.Context, where place) (*session, error) {
 		case !errors.Is(err, agent.ErrInUse), ctx.Err() != nil:
 			return nil, err
 		case time.Now().After(deadline):
-			return nil, fmt.Errorf("%w, and doesn't answer on %s", err, path)
+			return nil, fmt.Errorf("%w, and doesn't answer on %s: try again, or end that process (its pods run on)", err, path)
 		}
 		// It is starting, or about to leave.
 		time.Sleep(pollEvery)
@@ -182,7 +182,7 @@ func (a *app) fits(running nodeapi.Version, socket string) error {
 			a.cidr, running.PID, running.CIDR)
 	}
 	if a.podPids != 0 && running.PodPids != 0 && a.podPids != running.PodPids {
-		return usageError("--pod-pids-limit is %d, and the agent that runs (process %d) uses %d: leave it out, or stop all pods first",
+		return usageError("--pod-pids-limit is %d, and the agent that runs (process %d) was started with %d: leave it out, or stop all pods first",
 			a.podPids, running.PID, running.PodPids)
 	}
 	return nil
