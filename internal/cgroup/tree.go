@@ -68,6 +68,15 @@ func Open(cfg Config) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
+	if u, ok := l.(unified); ok {
+		moved, err := u.makeRoom()
+		if err != nil {
+			return nil, fmt.Errorf("cannot make limits possible below the cgroup that is mounted on %s: %w (start berth in a group of its own below it)", u.main("/"), explain(err))
+		}
+		if moved > 0 {
+			cfg.Log.Info("moved the processes of this cgroup to one below it, so that pods can have limits", "processes", moved, "to", leaf)
+		}
+	}
 	t := &Tree{root: cfg.Root, log: cfg.Log, layout: l, shares: map[types.UID]uint64{}}
 	m, err := l.manager(t.root, &cgroups.Resources{SkipDevices: true})
 	if err == nil {

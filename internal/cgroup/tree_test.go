@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if os.Getenv(boxedEnv) != "" {
+		os.Exit(beBoxed())
+	}
 	os.Exit(m.Run())
 }
 
