@@ -24,7 +24,9 @@ func TestSignalThatEndedIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.saving.Lock() // who waited for the end may be here before it is written
 	loaded, err := f.store.Load()
+	c.saving.Unlock()
 	if err != nil || len(loaded.Containers) != 1 || loaded.Containers[0].Signal != 9 {
 		t.Errorf("on disk: %+v, %v", loaded.Containers, err)
 	}
