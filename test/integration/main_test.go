@@ -71,35 +71,13 @@ func removeCgroups(mark string) bool {
 	return len(left) > 0
 }
 
-// beInit prepares the namespaces, runs the tests in them, and reaps what
-// becomes its child meanwhile, as the machine's init does.
+// beInit prepares the namespaces and runs the tests in them.
 func beInit() int {
 	if err := prepare(); err != nil {
 		fmt.Fprintln(os.Stderr, "cannot prepare the namespaces of the tests:", err)
 		return 1
 	}
-	os.Setenv(roleEnv, roleTests)
-	tests, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
-		Env:   os.Environ(),
-		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
-	})
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	for {
-		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, 0, nil)
-		switch {
-		case err != nil && !errors.Is(err, syscall.EINTR):
-			return 1
-		case pid == tests.Pid && status.Exited():
-			return status.ExitStatus()
-		case pid == tests.Pid:
-			fmt.Fprintln(os.Stderr, "the tests ended by", status.Signal())
-			return 1
-		}
-	}
+	return namespaces.Init(roleEnv + "=" + roleTests)
 }
 
 // hostIP is the address of the machine that tests run on, as pods see it.

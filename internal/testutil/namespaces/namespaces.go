@@ -63,6 +63,35 @@ func Again(attr *syscall.SysProcAttr, env ...string) int {
 	return 0
 }
 
+// Init runs this program again with the same arguments and with more in its
+// environment, and returns its exit code. Meanwhile it reaps what becomes its
+// child, as the init of a machine does: it is for the first process of a PID
+// namespace.
+func Init(env ...string) int {
+	again := exec.Cmd{Env: append(os.Environ(), env...)}
+	program, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
+		Env:   again.Environ(), // of two values the later one
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+	})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case err != nil && !errors.Is(err, syscall.EINTR):
+			return 1
+		case pid == program.Pid && status.Exited():
+			return status.ExitStatus()
+		case pid == program.Pid:
+			fmt.Fprintln(os.Stderr, "the tests ended by", status.Signal())
+			return 1
+		}
+	}
+}
+
 // LoopbackUp sets up the loopback interface of a new network namespace.
 func LoopbackUp() error {
 	lo, err := netlink.LinkByName("lo")
