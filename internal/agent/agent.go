@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	"github.com/berth-run/berth/internal/cri/imagestore"
 	"github.com/berth-run/berth/internal/cri/network"
 	"github.com/berth-run/berth/internal/db"
+	"github.com/berth-run/berth/internal/home"
 	"github.com/berth-run/berth/internal/hooks"
 	"github.com/berth-run/berth/internal/lifecycle"
 	"github.com/berth-run/berth/internal/podconfig"
@@ -42,7 +42,7 @@ type Agent struct {
 	log  *slog.Logger
 	host host
 
-	lock    *os.File
+	lock    *home.Lock
 	closers closers
 	db      *db.DB
 	images  *imagestore.Store
@@ -76,25 +76,12 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 			err = errors.Join(err, a.closers.close())
 		}
 	}()
-	if err := cfg.checkRun(); err != nil {
-		return nil, err // before anything is made
-	}
-	if err := makeFolder(cfg.Root); err != nil {
-		return nil, err
-	}
-	lock, err := lockRoot(ctx, cfg.lock())
+	lock, err := cfg.home.Claim(ctx)
 	if err != nil {
 		return nil, err
 	}
 	a.lock = lock
 	a.closers.add(lock.Close)
-	// Not before: an agent that cleans up has removed it for good.
-	if err := makeFolder(cfg.Run); err != nil {
-		return nil, err
-	}
-	if err := cfg.claimRun(); err != nil {
-		return nil, err
-	}
 	a.cfg.chooseRanges()
 	if a.host, err = inspectHost(cfg.Bridge); err != nil {
 		return nil, err
@@ -111,16 +98,9 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 // Ranges are those of the pods' addresses.
 func (a *Agent) Ranges() Ranges { return Ranges{a.cfg.CIDR, a.cfg.CIDR6} }
 
-func makeFolder(dir string) error {
-	if err := os.MkdirAll(dir, 0o711); err != nil { //nolint:gosec // containers' users pass through it
-		return fmt.Errorf("cannot make a folder of berth's: %w", err)
-	}
-	return nil
-}
-
 // openState opens what is on disk.
 func (a *Agent) openState() (err error) {
-	if a.db, err = db.Open(db.Config{Path: a.cfg.database(), Log: a.log}); err != nil {
+	if a.db, err = db.Open(db.Config{Path: a.cfg.home.Database(), Log: a.log}); err != nil {
 		return err
 	}
 	a.closers.add(a.db.Close)
@@ -134,7 +114,7 @@ func (a *Agent) openState() (err error) {
 		return err
 	}
 	a.images, err = imagestore.Open(imagestore.Config{
-		Root: a.cfg.images(), Registries: imagestore.RegistryConfig{HostsDir: a.cfg.RegistriesDir}, Log: a.log,
+		Root: a.cfg.home.Images(), Registries: imagestore.RegistryConfig{HostsDir: a.cfg.RegistriesDir}, Log: a.log,
 	})
 	if err != nil {
 		return err
@@ -146,14 +126,14 @@ func (a *Agent) openState() (err error) {
 // openRuntime brings up the embedded runtime.
 func (a *Agent) openRuntime(ctx context.Context) (err error) {
 	a.shim, err = shim.Ensure(ctx, shim.EnsureConfig{
-		Binary: a.cfg.ShimBinary, RunDir: a.cfg.shim(), Cgroup: a.cfg.CgroupRoot + "/shim", Log: a.log,
+		Binary: a.cfg.ShimBinary, RunDir: a.cfg.home.Shim(), Cgroup: a.cfg.CgroupRoot + "/shim", Log: a.log,
 	})
 	if err != nil {
 		return err
 	}
 	a.closers.add(a.shim.Close)
 	a.network, err = network.New(network.Config{
-		StateDir: a.cfg.network(), Bridge: a.cfg.Bridge, CIDR: a.cfg.CIDR, CIDR6: a.cfg.CIDR6, Log: a.log,
+		StateDir: a.cfg.home.Network(), Bridge: a.cfg.Bridge, CIDR: a.cfg.CIDR, CIDR6: a.cfg.CIDR6, Log: a.log,
 	})
 	if err != nil {
 		return err
@@ -163,8 +143,8 @@ func (a *Agent) openRuntime(ctx context.Context) (err error) {
 		return err
 	}
 	a.cri, err = cri.New(cri.Config{
-		Run: a.cfg.cri(), Shim: a.shim, Images: a.images, Network: a.network,
-		ShimBinary: a.cfg.ShimBinary, CgroupRoot: a.cfg.CgroupRoot, ImagesDir: a.cfg.images(),
+		Run: a.cfg.home.CRI(), Shim: a.shim, Images: a.images, Network: a.network,
+		ShimBinary: a.cfg.ShimBinary, CgroupRoot: a.cfg.CgroupRoot, ImagesDir: a.cfg.home.Images(),
 		LogMaxBytes: a.cfg.LogMaxBytes, LogMaxFiles: a.cfg.LogMaxFiles,
 		Version: version.String(), Log: a.log,
 	})
@@ -187,7 +167,7 @@ func (a *Agent) openRuntime(ctx context.Context) (err error) {
 		}
 	}
 	a.volumes, err = volume.New(volume.Config{
-		Root: a.cfg.Root, Sources: a.objects, Allocatable: a.host.allocatable, Log: a.log,
+		Root: a.cfg.home.Root, Sources: a.objects, Allocatable: a.host.allocatable, Log: a.log,
 	})
 	if err != nil {
 		return err
@@ -232,7 +212,7 @@ func (a *Agent) openHeart() (err error) {
 // podFacts are what the runtime has to know of the node for a pod.
 func (a *Agent) podFacts(pod *corev1.Pod) podconfig.Facts {
 	return podconfig.Facts{
-		NodeName: a.host.name, LogRoot: a.cfg.logs(), HostsFile: a.host.hostsFile,
+		NodeName: a.host.name, LogRoot: a.cfg.home.Logs(), HostsFile: a.host.hostsFile,
 		HostDNS: readResolvConf(resolvConf), UpstreamDNS: readResolvConf(upstreamResolvConf),
 		UserNamespace: a.users.mapping(pod), SeccompDefault: true, MemoryBytes: a.host.memoryBytes,
 		Allocatable: a.host.allocatable, HugePageSizes: a.host.hugePageSizes,

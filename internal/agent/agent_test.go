@@ -56,8 +56,8 @@ func cleanUp(t *testing.T, cfg Config) {
 		t.Error(err)
 		return
 	}
-	if err := a.Cleanup(ctx); err != nil {
-		t.Error(err)
+	if left, err := a.Cleanup(ctx); err != nil || len(left) > 0 {
+		t.Errorf("left %q, %v", left, err)
 	}
 	for _, dir := range []string{cfg.Root, cfg.Run} {
 		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {

@@ -73,10 +73,10 @@ func (c *Config) chooseRanges() {
 	case c.CIDR.IsValid():
 	case own.V4.IsValid():
 		c.CIDR, c.CIDR6 = own.V4, own.V6
-	case c.Root == DefaultRoot:
+	case c.home.Mark == "":
 		c.CIDR = network.DefaultCIDR()
 	default:
-		c.CIDR = rootCIDR(c.Root)
+		c.CIDR = rootCIDR(c.home.Root)
 	}
 	c.CIDR, c.CIDR6 = c.CIDR.Masked(), c.CIDR6.Masked()
 }

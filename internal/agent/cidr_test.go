@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/berth-run/berth/internal/home"
 )
 
 func TestRangesOfRoots(t *testing.T) {
@@ -29,15 +31,16 @@ func TestRangesOfRoots(t *testing.T) {
 
 func TestRangesInUseStay(t *testing.T) {
 	asked := netip.MustParsePrefix("10.99.1.0/24")
+	a := home.Home{Root: "/a", Mark: "-a"}
 	for name, c := range map[string]struct {
 		cfg  Config
 		want string
 	}{
-		"by default":                      {Config{Root: DefaultRoot, Bridge: "none"}, "10.214.0.0/16"},
-		"of a root":                       {Config{Root: "/a", Bridge: "none"}, rootCIDR("/a").String()},
-		"as asked":                        {Config{Root: "/a", Bridge: "lo", CIDR: asked}, asked.String()},
-		"those of a bridge that is there": {Config{Root: "/a", Bridge: "lo"}, rangesOf("lo").String()},
-		"also for the default root":       {Config{Root: DefaultRoot, Bridge: "lo"}, rangesOf("lo").String()},
+		"by default":                      {Config{Bridge: "none"}, "10.214.0.0/16"},
+		"of a root":                       {Config{home: a, Bridge: "none"}, rootCIDR("/a").String()},
+		"as asked":                        {Config{home: a, Bridge: "lo", CIDR: asked}, asked.String()},
+		"those of a bridge that is there": {Config{home: a, Bridge: "lo"}, rangesOf("lo").String()},
+		"also for the default root":       {Config{Bridge: "lo"}, rangesOf("lo").String()},
 	} {
 		c.cfg.chooseRanges()
 		if got := (Ranges{c.cfg.CIDR, c.cfg.CIDR6}).String(); got != c.want {

@@ -1,25 +1,22 @@
 package agent
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
-)
 
-// DefaultRoot is where berth keeps what outlives the machine's uptime.
-const DefaultRoot = "/var/lib/berth"
+	"github.com/berth-run/berth/internal/home"
+)
 
 // Config says where an Agent works. The zero value of an optional field means
 // its default. Agents with different roots do not disturb each other: what the
 // defaults name after the root differs too.
 type Config struct {
-	Root string // database, images, volumes, logs; default DefaultRoot
-	Run  string // sockets and state that ends with the machine; default by Root
+	Root string // database, images, volumes, logs; see home.Find
+	Run  string // sockets and state that ends with the machine; see home.Find
 
 	ShimBinary string // berth-shim; default: beside this program, then in PATH
 	DemoBinary string // berth-demo, for the demo image; default likewise, or none
@@ -37,24 +34,18 @@ type Config struct {
 	LogMaxFiles int   // files kept for each container; default 5
 
 	Log *slog.Logger // default: discard
+
+	home home.Home // Root and Run
 }
 
 // complete fills in defaults and returns all that is wrong.
 func (c *Config) complete() error {
-	if c.Root == "" {
-		c.Root = DefaultRoot
+	var err error
+	if c.home, err = home.Find(c.Root, c.Run); err != nil {
+		return err
 	}
 	var errs []error
-	abs, err := filepath.Abs(c.Root)
-	errs = append(errs, err)
-	c.Root = abs
-	mark := rootMark(c.Root)
-	if c.Run == "" {
-		c.Run = "/run/berth" + mark
-	}
-	if c.Run, err = filepath.Abs(c.Run); err != nil {
-		errs = append(errs, err)
-	}
+	mark := c.home.Mark
 	if c.Bridge == "" {
 		c.Bridge = "berth0"
 		if mark != "" {
@@ -86,34 +77,6 @@ func (c *Config) complete() error {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return errors.Join(errs...)
-}
-
-// rootMark tells the names of things outside the root apart; empty for the
-// default root.
-func rootMark(root string) string {
-	if root == DefaultRoot {
-		return ""
-	}
-	sum := sha256.Sum256([]byte(root))
-	return "-" + hex.EncodeToString(sum[:3])
-}
-
-// Paths below the root and the run folder.
-func (c *Config) database() string { return filepath.Join(c.Root, "berth.db") }
-func (c *Config) images() string   { return filepath.Join(c.Root, "images") }
-func (c *Config) logs() string     { return filepath.Join(c.Root, "logs", "pods") }
-func (c *Config) lock() string     { return filepath.Join(c.Root, "agent.lock") }
-func (c *Config) shim() string     { return filepath.Join(c.Run, "shim") }
-func (c *Config) cri() string      { return filepath.Join(c.Run, "cri") }
-func (c *Config) network() string  { return filepath.Join(c.Run, "network") }
-
-// Socket is where an agent of this configuration can be talked to.
-func (c Config) Socket() (string, error) {
-	c.ShimBinary, c.DemoBinary = "-", "-" // not needed to find the socket
-	if err := c.complete(); err != nil {
-		return "", err
-	}
-	return filepath.Join(c.Run, "berth.sock"), nil
 }
 
 // findBinary looks for one of berth's programs beside this one, then in PATH.

@@ -112,5 +112,5 @@ func (a *Agent) LogDir(uid types.UID, container string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	return filepath.Join(podconfig.LogDirectory(d.Pod, a.cfg.logs()), container), true
+	return filepath.Join(podconfig.LogDirectory(d.Pod, a.cfg.home.Logs()), container), true
 }

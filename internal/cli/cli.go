@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/home"
 	"github.com/berth-run/berth/internal/version"
 )
 
@@ -58,8 +59,9 @@ type app struct {
 	podPids             int64
 	logLevel, logFormat string
 
-	running bool // the command line was understood
-	begun   bool // there was an agent already: without its root, there is nothing to go on with
+	home    home.Home // what root and run name; not for commands that need no root
+	running bool      // the command line was understood
+	begun   bool      // there was an agent already: without its root, there is nothing to go on with
 	log     *logging
 }
 
@@ -142,6 +144,11 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 				return fmt.Errorf("berth %s needs root (it makes namespaces, mounts, cgroups and networks) and runs as uid %d: try sudo berth %s",
 					cmd.Name(), os.Geteuid(), cmd.Name())
 			}
+			if needsRoot(cmd) {
+				if err := a.findHome(); err != nil {
+					return &exitError{code: exitUsage, cause: err}
+				}
+			}
 			if slices.Contains([]string{"run", "agent"}, cmd.Name()) {
 				// Later, each pod would fail for it again and again.
 				if err := a.config().CheckCIDR(); err != nil {
@@ -152,7 +159,7 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 		},
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&a.root, "root", agent.DefaultRoot, "folder of images, volumes, logs and records; agents of different roots don't disturb each other")
+	f.StringVar(&a.root, "root", home.DefaultRoot, "folder of images, volumes, logs and records; agents of different roots don't disturb each other")
 	f.StringVar(&a.run, "run", "", "folder of sockets and other things that end with the machine (default by --root: /run/berth…)")
 	f.StringVar(&a.cidr, "network-cidr", "", "range of the pods' addresses, such as 10.99.0.0/16, or one of each family, such as 10.99.0.0/16,fd00:99::/64 (default that in use, else by --root)")
 	f.Int64Var(&a.podPids, "pod-pids-limit", 0, "processes and threads that each pod may have at once, -1 for no limit (default as the agent before, else no limit)")
@@ -235,6 +242,16 @@ func (a *app) complete() (err error) {
 	return err
 }
 
+// findHome looks which folders are meant. From here on the flags name them by
+// paths that hold everywhere.
+func (a *app) findHome() (err error) {
+	if a.home, err = home.Find(a.root, a.run); err != nil {
+		return err
+	}
+	a.root, a.run = a.home.Root, a.home.Run
+	return nil
+}
+
 // config is that of an agent in this process.
 func (a *app) config() agent.Config {
 	return agent.Config{
@@ -244,10 +261,7 @@ func (a *app) config() agent.Config {
 
 // flags repeats what the flags of all commands say, for another process.
 func (a *app) flags() []string {
-	args := []string{"--root", a.root, "--log-format", a.logFormat}
-	if a.run != "" {
-		args = append(args, "--run", a.run)
-	}
+	args := []string{"--root", a.root, "--run", a.run, "--log-format", a.logFormat}
 	if a.cidr != "" {
 		args = append(args, "--network-cidr", a.cidr)
 	}

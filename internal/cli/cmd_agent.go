@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/home"
 )
 
 const (
@@ -35,7 +35,7 @@ func agentCommand(a *app) *cobra.Command {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
 			defer stop()
 			l, err := startLocal(ctx, a)
-			if errors.Is(err, agent.ErrInUse) {
+			if errors.Is(err, home.ErrInUse) {
 				return &exitError{code: exitInUse, cause: err}
 			}
 			if err != nil {

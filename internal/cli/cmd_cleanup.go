@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/home"
 	"github.com/berth-run/berth/internal/nodeapi"
 )
 
@@ -24,7 +24,8 @@ func cleanupCommand(a *app) *cobra.Command {
 		Short: "Remove everything that berth made below its root",
 		Long: `Remove everything that berth made for this --root: pods (killed, without grace),
 images, volumes, logs, records, networks, cgroups, mounts and its processes.
-Nothing stays behind. Other roots are not touched.
+Nothing of that stays behind. Other roots are not touched, and what others put
+into the folders stays there and is named.
 
 Pods that live must be stopped first; --force does without, and ends an agent
 that does not answer.`,
@@ -39,33 +40,20 @@ that does not answer.`,
 	return c
 }
 
-// rootExists says whether an agent has worked on the root, and nobody cleaned it
-// up.
-func rootExists(a *app) bool {
-	_, err := os.Stat(filepath.Join(a.root, "berth.db"))
-	return err == nil
-}
-
 func (a *app) cleanup(ctx context.Context, force, yes bool) error {
-	socket, err := a.config().Socket()
-	if err != nil {
-		return err
-	}
-	_, rootErr := os.Stat(a.root)
-	_, runErr := os.Stat(filepath.Dir(socket))
+	socket := a.home.Socket()
+	_, rootErr := os.Stat(a.home.Root)
+	_, runErr := os.Stat(a.home.Run)
 	if errors.Is(rootErr, os.ErrNotExist) && errors.Is(runErr, os.ErrNotExist) {
 		fmt.Fprintf(a.out, "there is nothing of berth's at %s\n", a.root)
 		return nil
-	}
-	if err := looksOurs(a.root); err != nil {
-		return err
 	}
 	client := nodeapi.NewClient(socket)
 	defer client.Close()
 	running, askErr := ask(ctx, client)
 	switch {
 	case askErr == nil:
-		if err := a.fits(running, socket); err != nil {
+		if err := a.fits(running); err != nil {
 			return err
 		}
 		if !force {
@@ -87,19 +75,19 @@ func (a *app) cleanup(ctx context.Context, force, yes bool) error {
 		}
 	}
 	if errors.Is(askErr, nodeapi.ErrMute) {
-		if err := a.config().EndOwner(ctx); err != nil {
+		if err := a.home.EndOwner(ctx); err != nil {
 			return err
 		}
 	}
 	began := time.Now()
 	for {
 		ag, err := agent.New(ctx, a.config())
-		if errors.Is(err, agent.ErrInUse) && time.Since(began) < patience {
+		if errors.Is(err, home.ErrInUse) && time.Since(began) < patience {
 			if force {
 				if _, err := ask(ctx, client); err == nil {
 					_ = leave(ctx, client) // one that came meanwhile
 				} else if errors.Is(err, nodeapi.ErrMute) || time.Since(began) > leaveTime {
-					if err := a.config().EndOwner(ctx); err != nil {
+					if err := a.home.EndOwner(ctx); err != nil {
 						return err
 					}
 				}
@@ -107,16 +95,20 @@ func (a *app) cleanup(ctx context.Context, force, yes bool) error {
 			time.Sleep(pollEvery)
 			continue
 		}
-		if errors.Is(err, agent.ErrInUse) && !force {
+		if errors.Is(err, home.ErrInUse) && !force {
 			return fmt.Errorf("%w, and does not leave: berth cleanup --force ends it", err)
 		}
 		if err != nil {
 			return err
 		}
-		if err := ag.Cleanup(ctx); err != nil {
+		left, err := ag.Cleanup(ctx)
+		if err != nil {
 			return err
 		}
-		fmt.Fprintf(a.out, "removed everything at %s\n", a.root)
+		fmt.Fprintf(a.out, "removed everything of berth's at %s\n", a.root)
+		for _, path := range left {
+			fmt.Fprintf(a.out, "left %s, which berth did not make\n", path)
+		}
 		return nil
 	}
 }
@@ -157,27 +149,6 @@ func (a *app) nothingLives(ctx context.Context, client *nodeapi.Client, running 
 			return fmt.Errorf("an agent (process %d) runs %s on %s: stop them first, or say --force", running.PID, count(live, "pod"), a.root)
 		}
 	}
-}
-
-// looksOurs refuses to remove a folder that berth did not make.
-func looksOurs(root string) error {
-	entries, err := os.ReadDir(root)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("cannot look at the root: %w", err)
-	}
-	for _, e := range entries {
-		switch e.Name() {
-		case "agent.lock", "berth.db", "images", "pods", "logs":
-			return nil
-		}
-	}
-	if len(entries) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s is not empty and doesn't look like a root of berth's: it is left alone", root)
 }
 
 // confirm asks on the terminal; without one it refuses.

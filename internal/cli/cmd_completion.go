@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/home"
 	"github.com/berth-run/berth/internal/nodeapi"
 )
 
@@ -37,11 +37,11 @@ func completionCommand(*app) *cobra.Command {
 func (a *app) podsNow(ctx context.Context) []corev1.Pod {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	path, err := agent.Config{Root: a.root, Run: a.run}.Socket()
+	h, err := home.Find(a.root, a.run)
 	if err != nil {
 		return nil
 	}
-	client := nodeapi.NewClient(path)
+	client := nodeapi.NewClient(h.Socket())
 	defer client.Close()
 	pods, err := client.Pods(ctx)
 	if err != nil {

@@ -234,6 +234,8 @@ func (e *ending) with(ctx context.Context, s *session) error {
 			case errors.Is(err, nodeapi.ErrCut):
 				e.asked[p.UID] = false // or it was: asking once more does no harm
 				return err
+			case errors.Is(err, nodeapi.ErrMute): // nor would it for the others
+				return fmt.Errorf("cannot ask for the end of pod %s: %w", podName(p.Namespace, p.Name), err)
 			case err != nil:
 				if !errors.Is(err, errSkip) {
 					e.errs = append(e.errs, err)

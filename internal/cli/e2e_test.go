@@ -21,7 +21,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/home"
 )
 
 // asBerth makes this test binary behave as berth.
@@ -71,14 +71,20 @@ func (n *node) cleanup() {
 	}
 }
 
-// leftovers lists what is there that names the root.
-func (n *node) leftovers() []string {
-	socket, err := agent.Config{Root: n.root}.Socket()
+// home is the root and what belongs to it.
+func (n *node) home() home.Home {
+	n.t.Helper()
+	h, err := home.Find(n.root, "")
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	run := filepath.Dir(socket)
-	mark := strings.TrimPrefix(filepath.Base(run), "berth")
+	return h
+}
+
+// leftovers lists what is there that names the root.
+func (n *node) leftovers() []string {
+	h := n.home()
+	run, mark := h.Run, h.Mark
 	var left []string
 	for _, dir := range []string{n.root, run} {
 		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
@@ -122,7 +128,16 @@ func program() string {
 
 // command prepares berth with the node's root.
 func (n *node) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(program(), append(slices.Clone(args[:1]), append([]string{"--root", n.root}, args[1:]...)...)...)
+	return bare("", append(slices.Clone(args[:1]), append([]string{"--root", n.root}, args[1:]...)...)...)
+}
+
+// bare prepares berth in a folder (empty: this one) with these arguments alone.
+func bare(dir string, args ...string) *exec.Cmd {
+	cmd := exec.Command(program(), args...)
+	if abs, err := filepath.Abs(cmd.Path); err == nil {
+		cmd.Path = abs
+	}
+	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), asBerth+"=1")
 	return cmd
 }
@@ -130,7 +145,13 @@ func (n *node) command(args ...string) *exec.Cmd {
 // berth runs one command to its end.
 func (n *node) berth(args ...string) (output string, code int) {
 	n.t.Helper()
-	cmd := n.command(args...)
+	return n.finish(n.command(args...))
+}
+
+// finish runs a command to its end.
+func (n *node) finish(cmd *exec.Cmd) (output string, code int) {
+	n.t.Helper()
+	args := cmd.Args[1:]
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	// What a background agent inherits must not keep us waiting.

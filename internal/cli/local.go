@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -27,18 +26,10 @@ type local struct {
 }
 
 // startLocal brings up an agent of this process, which takes up the pods of an
-// earlier one. The error is agent.ErrInUse if there is an agent already.
+// earlier one. The error is home.ErrInUse if there is an agent already.
 func startLocal(ctx context.Context, a *app) (*local, error) {
-	cfg := a.config()
-	path, err := cfg.Socket()
-	if err != nil {
-		return nil, err
-	}
-	root, err := filepath.Abs(a.root)
-	if err != nil {
-		return nil, err
-	}
-	ag, err := agent.New(ctx, cfg)
+	path := a.home.Socket()
+	ag, err := agent.New(ctx, a.config())
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +38,7 @@ func startLocal(ctx context.Context, a *app) (*local, error) {
 	l.left = left
 	l.server, err = nodeapi.New(nodeapi.Config{
 		Agent: ag,
-		Info:  nodeapi.Version{Version: version.String(), PID: os.Getpid(), Root: root, CIDR: ag.Ranges().String(), PodPids: ag.PodPids()},
+		Info:  nodeapi.Version{Version: version.String(), PID: os.Getpid(), Root: a.root, CIDR: ag.Ranges().String(), PodPids: ag.PodPids()},
 		Leave: sync.OnceFunc(func() { close(left) }),
 		Log:   a.log.logger,
 	})

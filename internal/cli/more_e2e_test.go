@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	spdydialer "k8s.io/client-go/transport/spdy"
 
-	"github.com/berth-run/berth/internal/agent"
 	"github.com/berth-run/berth/internal/nodeapi"
 )
 
@@ -144,10 +142,7 @@ func TestPortForwardAsKubectlDoesIt(t *testing.T) {
 	n := newNode(t)
 	n.must("run", "--until", "ready", n.file(pod("web", "Always", 1, "serve")))
 	n.eventually("serving", "logs", "web")
-	socket, err := agent.Config{Root: n.root}.Socket()
-	if err != nil {
-		t.Fatal(err)
-	}
+	socket := n.home().Socket()
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return nodeapi.Dial(ctx, socket) }
 	transport, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: &http.Transport{DialContext: dial}})
 	if err != nil {
@@ -344,20 +339,4 @@ func TestForcedCleanupUnderARunThatGoesOn(t *testing.T) {
 	for _, left := range n.leftovers() {
 		t.Errorf("left behind: %s", left)
 	}
-}
-
-func TestCleanupLeavesOthersFoldersAlone(t *testing.T) {
-	n := newNode(t)
-	n.root = t.TempDir()
-	keep := filepath.Join(n.root, "precious.txt")
-	if err := os.WriteFile(keep, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, code := n.berth("cleanup", "--force"); code != 1 || !strings.Contains(out, "left alone") {
-		t.Errorf("it ends with %d: %s", code, out)
-	}
-	if _, err := os.Stat(keep); err != nil {
-		t.Error(err)
-	}
-	os.Remove(keep)
 }

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/berth-run/berth/internal/agent"
 )
 
 func TestPodsOfBothFamilies(t *testing.T) {
@@ -54,7 +52,7 @@ func TestPodsOfBothFamilies(t *testing.T) {
 // killAgent kills the agent of the root without a warning.
 func (n *node) killAgent() {
 	n.t.Helper()
-	pid, err := strconv.Atoi(agent.Config{Root: n.root}.Owner())
+	pid, err := strconv.Atoi(n.home().Owner())
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -10,8 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/berth-run/berth/internal/agent"
 )
 
 func TestCleanupGoesOnWhenNoPodLives(t *testing.T) {
@@ -55,7 +54,7 @@ func TestAnAgentOfAnotherRootOrRangeIsRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if out, code := other.berth(args...); code != 2 || !strings.Contains(out, "works on the root "+n.root) {
+		if out, code := other.berth(args...); code != 2 || !strings.Contains(out, "belongs to the root "+n.root) {
 			t.Errorf("%v of another root ends with %d: %s", args, code, out)
 		}
 	}
@@ -65,7 +64,7 @@ func TestAnAgentOfAnotherRootOrRangeIsRefused(t *testing.T) {
 	// Nor does another root take the pods over when nobody is there.
 	r := n.start("run", "--run", run, n.file(pod("next", "Always", 1, "serve")))
 	r.await(`^next: ready`)
-	pid, err := strconv.Atoi(agent.Config{Root: n.root}.Owner())
+	pid, err := strconv.Atoi(n.home().Owner())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +75,7 @@ func TestAnAgentOfAnotherRootOrRangeIsRefused(t *testing.T) {
 	r.signal(syscall.SIGKILL)
 	r.wait()
 	fresh := &node{t: t, root: filepath.Join(t.TempDir(), "fresh")}
-	if out, code := fresh.berth("run", "--run", run, text); code != 1 || !strings.Contains(out, "belongs to the root "+n.root) {
+	if out, code := fresh.berth("run", "--run", run, text); code != 2 || !strings.Contains(out, "belongs to the root "+n.root) {
 		t.Errorf("run of another root ends with %d: %s", code, out)
 	}
 	if _, err := os.Stat(fresh.root); err == nil {
@@ -108,6 +107,82 @@ func TestCommandsMakeNoRoot(t *testing.T) {
 	}
 }
 
+// What is not berth's is neither used nor removed, whatever it looks like.
+func TestForeignFoldersAreLeftAlone(t *testing.T) {
+	n := newNode(t)
+	precious := filepath.Join(t.TempDir(), "home")
+	for _, name := range []string{"images/photo", "logs/diary", "pods/casts"} {
+		if err := os.MkdirAll(filepath.Join(precious, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := n.file(pod("job", "Never", 1, "true"))
+	for _, args := range [][]string{
+		{"--root", precious, "run", text}, {"--root", precious, "cleanup", "--force"}, {"--root", precious, "ps"},
+		{"--root", n.root, "--run", precious, "run", text}, {"--root", n.root, "--run", precious, "cleanup", "--force"},
+	} {
+		if out, code := n.finish(bare("", args...)); code != 2 || !strings.Contains(out, "berth did not make (images, logs, pods)") {
+			t.Errorf("%v ends with %d: %s", args, code, out)
+		}
+	}
+	left, err := filepath.Glob(precious + "/*/*")
+	if err != nil || len(left) != 3 {
+		t.Errorf("left are %q, %v", left, err)
+	}
+	if all, err := os.ReadDir(precious); err != nil || len(all) != 3 {
+		t.Errorf("there is %v, %v", all, err)
+	}
+
+	n.must("run", text)
+	mine := filepath.Join(n.root, "notes")
+	if err := os.WriteFile(mine, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := n.must("cleanup", "-y"); !strings.Contains(out, "left "+mine+", which berth did not make") {
+		t.Errorf("cleanup says: %s", out)
+	}
+	if all, err := os.ReadDir(n.root); err != nil || len(all) != 1 {
+		t.Errorf("there is %v, %v", all, err)
+	}
+	if err := os.RemoveAll(n.root); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A root is the same by each of its names, and knows its run folder.
+func TestARootHasOneIdentity(t *testing.T) {
+	n := newNode(t)
+	dir := filepath.Dir(n.root)
+	if err := os.Mkdir(filepath.Join(dir, "real"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("real", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	text := n.file(pod("web", "Always", 1, "serve"))
+	if out, code := n.finish(bare(dir, "--root", "link/x", "--run", "link/y", "run", "--until", "ready", text)); code != 0 {
+		t.Fatalf("run ends with %d: %s", code, out)
+	}
+	n.root = filepath.Join(dir, "real", "x")
+	if out, code := n.finish(bare(dir, "--root", "real/x", "ps")); code != 0 || !strings.Contains(out, "web") {
+		t.Errorf("ps by another name ends with %d: %s", code, out)
+	}
+	if h := n.home(); h.Run != filepath.Join(dir, "real", "y") {
+		t.Errorf("the root knows the run folder %s", h.Run)
+	}
+	bridge := "berth" + n.home().Mark
+	if _, err := net.InterfaceByName(bridge); err != nil {
+		t.Errorf("bridge %s: %v", bridge, err)
+	}
+	n.must("cleanup", "--force")
+	if _, err := net.InterfaceByName(bridge); err == nil {
+		t.Errorf("bridge %s is left behind", bridge)
+	}
+	for _, left := range n.leftovers() {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
 func TestCleanupOfAMountPointEmptiesIt(t *testing.T) {
 	n := newNode(t)
 	if err := os.MkdirAll(n.root, 0o755); err != nil {
@@ -131,10 +206,9 @@ func TestCleanupOfAMountPointEmptiesIt(t *testing.T) {
 
 func TestAnAgentThatIsStoppedOrCannotBeReached(t *testing.T) {
 	n := newNode(t)
-	cfg := agent.Config{Root: n.root}
 	text := n.file(pod("web", "Always", 1, "serve"))
 	n.must("run", "--until", "ready", text)
-	pid, err := strconv.Atoi(cfg.Owner())
+	pid, err := strconv.Atoi(n.home().Owner())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,11 +224,7 @@ func TestAnAgentThatIsStoppedOrCannotBeReached(t *testing.T) {
 	n.must("cleanup", "--force")
 
 	n.must("run", "--until", "ready", text)
-	socket, err := cfg.Socket()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(socket); err != nil {
+	if err := os.Remove(n.home().Socket()); err != nil {
 		t.Fatal(err)
 	}
 	n.must("cleanup", "--force")
@@ -173,7 +243,7 @@ func TestAnAgentThatHangsWhileItIsUsed(t *testing.T) {
 	logs.await(`line 5$`)
 	stop := n.start("stop", "stubborn")
 	follows.await(`^stubborn: stopping`)
-	owner := agent.Config{Root: n.root}.Owner()
+	owner := n.home().Owner()
 	pid, err := strconv.Atoi(owner)
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +252,7 @@ func TestAnAgentThatHangsWhileItIsUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `\(process ` + owner + `\) does not answer: .*kill -CONT ` + owner
-	stop.await("cannot wait for the end of pod stubborn")
+	stop.await("cannot (wait|ask) for the end of pod stubborn")
 	stop.await(want)
 	if code := stop.wait(); code != 1 {
 		t.Errorf("stop ends with %d", code)

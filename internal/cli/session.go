@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/home"
 	"github.com/berth-run/berth/internal/nodeapi"
 )
 
@@ -44,16 +42,13 @@ var errRemoved = errors.New("the pods were removed by berth cleanup")
 
 // connect finds the agent of the root, or brings one up.
 func (a *app) connect(ctx context.Context, where place) (*session, error) {
-	path, err := a.config().Socket()
-	if err != nil {
-		return nil, err
-	}
+	path := a.home.Socket()
 	client := nodeapi.NewClient(path)
 	deadline := time.Now().Add(patience)
 	for {
 		running, err := ask(ctx, client)
 		if err == nil {
-			if err := a.fits(running, path); err != nil {
+			if err := a.fits(running); err != nil {
 				return nil, err
 			}
 			return &session{app: a, client: client}, nil
@@ -61,7 +56,7 @@ func (a *app) connect(ctx context.Context, where place) (*session, error) {
 		if errors.Is(err, nodeapi.ErrMute) {
 			return nil, a.mute()
 		}
-		if a.begun && !rootExists(a) {
+		if a.begun && !a.home.Exists() {
 			return nil, errRemoved
 		}
 		var own *local
@@ -75,7 +70,7 @@ func (a *app) connect(ctx context.Context, where place) (*session, error) {
 			return &session{app: a, client: client, own: own}, nil
 		case err == nil:
 			continue
-		case !errors.Is(err, agent.ErrInUse), ctx.Err() != nil:
+		case !errors.Is(err, home.ErrInUse), ctx.Err() != nil:
 			return nil, err
 		case time.Now().After(deadline):
 			return nil, fmt.Errorf("%w, and doesn't answer on %s: try again, or end that process (its pods run on)", err, path)
@@ -112,14 +107,10 @@ func (a *app) connectSettled(ctx context.Context) (*session, error) {
 // mustHaveRoot refuses to look for something where no agent ever was: that would
 // make a root of what is most likely a typing error.
 func (a *app) mustHaveRoot(ctx context.Context) error {
-	if a.begun || rootExists(a) {
+	if a.begun || a.home.Exists() {
 		return nil
 	}
-	path, err := a.config().Socket()
-	if err != nil {
-		return err
-	}
-	client := nodeapi.NewClient(path)
+	client := nodeapi.NewClient(a.home.Socket())
 	defer client.Close()
 	if _, err := ask(ctx, client); err == nil || errors.Is(err, nodeapi.ErrMute) {
 		return nil // connect has more to say
@@ -146,10 +137,10 @@ func (e *muteError) Unwrap() error { return nodeapi.ErrMute }
 
 // mute says which agent does not answer.
 func (a *app) mute() error {
-	pid := a.config().Owner()
+	pid := a.home.Owner()
 	if pid == "" {
 		return &muteError{fmt.Sprintf("the agent of %s does not answer, and which process it is cannot be seen: try again, or look at %s",
-			a.root, filepath.Join(a.root, agentLog))}
+			a.root, a.home.AgentLog())}
 	}
 	return &muteError{fmt.Sprintf("the agent of %s (process %s) does not answer: it may be stopped (kill -CONT %s lets it go on) or hang (kill -KILL %s ends it; pods run on, and the next berth command goes on with them)",
 		a.root, pid, pid, pid)}
@@ -168,15 +159,7 @@ func (a *app) explain(err error) error {
 }
 
 // fits says why the agent at the socket is not the one that is meant.
-func (a *app) fits(running nodeapi.Version, socket string) error {
-	root, err := filepath.Abs(a.root)
-	if err != nil {
-		return err
-	}
-	if root != running.Root && !sameFolder(root, running.Root) {
-		return usageError("the agent at %s (process %d) works on the root %s, not on %s: roots need run folders of their own, leave --run out or choose another",
-			socket, running.PID, running.Root, root)
-	}
+func (a *app) fits(running nodeapi.Version) error {
 	if a.cidr != "" && running.CIDR != "" && a.ranges.String() != running.CIDR {
 		return usageError("--network-cidr is %s, and the agent that runs (process %d) uses %s: leave it out, or stop all pods first",
 			a.cidr, running.PID, running.CIDR)
@@ -186,12 +169,6 @@ func (a *app) fits(running nodeapi.Version, socket string) error {
 			a.podPids, running.PID, running.PodPids)
 	}
 	return nil
-}
-
-func sameFolder(a, b string) bool {
-	infoA, errA := os.Stat(a)
-	infoB, errB := os.Stat(b)
-	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
 // close ends the session, and with it an agent of this process. Pods run on; if
@@ -206,7 +183,7 @@ func (s *session) close(ctx context.Context) error {
 	s.own = nil
 	if live > 0 && err == nil && !s.dismissed {
 		err = spawn(ctx, s.app, s.client)
-		if errors.Is(err, agent.ErrInUse) {
+		if errors.Is(err, home.ErrInUse) {
 			err = nil // somebody else took over
 		}
 	}

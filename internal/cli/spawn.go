@@ -8,34 +8,30 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/home"
 	"github.com/berth-run/berth/internal/nodeapi"
 )
 
 // maxAgentLog is the size at which the log of background agents begins anew.
 const maxAgentLog = 10 << 20
 
-// agentLog is the file below the root that background agents log to.
-const agentLog = "agent.log"
-
 // exitInUse is how a background agent says that there is another one.
 const exitInUse = 3
 
 // spawn starts an agent in the background and returns when it answers. The error
-// is agent.ErrInUse if another one was faster.
+// is home.ErrInUse if another one was faster.
 func spawn(ctx context.Context, a *app, client *nodeapi.Client) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("cannot start a background agent: %w", err)
 	}
-	log, err := openAgentLog(a.root)
+	log, err := openAgentLog(a.home)
 	if err != nil {
 		return fmt.Errorf("cannot start a background agent: %w", err)
 	}
@@ -44,18 +40,7 @@ func spawn(ctx context.Context, a *app, client *nodeapi.Client) error {
 	if err != nil {
 		return fmt.Errorf("cannot start a background agent: %w", err)
 	}
-	root, err := filepath.Abs(a.root)
-	if err != nil {
-		return err
-	}
-	copied := *a
-	copied.root = root
-	if a.run != "" {
-		if copied.run, err = filepath.Abs(a.run); err != nil {
-			return err
-		}
-	}
-	cmd := exec.Command(self, append([]string{"agent"}, copied.flags()...)...)
+	cmd := exec.Command(self, append([]string{"agent"}, a.flags()...)...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -73,7 +58,7 @@ func spawn(ctx context.Context, a *app, client *nodeapi.Client) error {
 		case err := <-exited:
 			var exit *exec.ExitError
 			if errors.As(err, &exit) && exit.ExitCode() == exitInUse {
-				return agent.ErrInUse
+				return home.ErrInUse
 			}
 			return fmt.Errorf("the background agent ended at once: %w%s", err, said(log, began))
 		case <-ctx.Done():
@@ -85,11 +70,11 @@ func spawn(ctx context.Context, a *app, client *nodeapi.Client) error {
 	}
 }
 
-func openAgentLog(root string) (*os.File, error) {
-	if err := os.MkdirAll(root, 0o711); err != nil { //nolint:gosec // containers' users pass through it
+func openAgentLog(h home.Home) (*os.File, error) {
+	if err := os.MkdirAll(h.Root, 0o711); err != nil { //nolint:gosec // containers' users pass through it
 		return nil, err
 	}
-	path := filepath.Join(root, agentLog)
+	path := h.AgentLog()
 	flags := os.O_RDWR | os.O_CREATE | os.O_APPEND
 	if info, err := os.Stat(path); err == nil && info.Size() > maxAgentLog {
 		flags |= os.O_TRUNC

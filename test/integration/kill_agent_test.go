@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/home"
 	"github.com/berth-run/berth/internal/shim"
 )
 
@@ -313,7 +314,7 @@ func firstNumber(text string) int {
 func TestSecondAgentOnOneRootIsRefused(t *testing.T) {
 	n := newNode(t)
 	cfg := n.cfg
-	if _, err := agent.New(t.Context(), cfg); !errors.Is(err, agent.ErrInUse) {
+	if _, err := agent.New(t.Context(), cfg); !errors.Is(err, home.ErrInUse) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -159,7 +159,11 @@ func (n *node) cleanUp() error {
 	if err != nil {
 		return err
 	}
-	errs := []error{a.Cleanup(ctx)}
+	left, err := a.Cleanup(ctx)
+	errs := []error{err}
+	if len(left) > 0 {
+		errs = append(errs, fmt.Errorf("the cleanup left %q", left))
+	}
 	for _, dir := range []string{cfg.Root, cfg.Run} {
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("%s is still there after the cleanup", dir))

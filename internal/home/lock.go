@@ -1,4 +1,4 @@
-package agent
+package home
 
 import (
 	"context"
@@ -22,9 +22,60 @@ const (
 	dyingPoll     = 5 * time.Millisecond
 )
 
-// lockRoot makes this process the only agent of a root until the file is closed.
-// It waits for one that is dying.
-func lockRoot(ctx context.Context, path string) (*os.File, error) {
+// Lock makes this process the only one that works on a root.
+type Lock struct{ file *os.File }
+
+// Claim makes the folders if they are not there, marks them as berth's and locks
+// the root. It waits for a process that is dying. ErrInUse says that another one
+// works there, ErrForeign that a folder holds other things.
+func (h Home) Claim(ctx context.Context) (_ *Lock, err error) {
+	if err := os.MkdirAll(h.Root, 0o711); err != nil { //nolint:gosec // containers' users pass through it
+		return nil, fmt.Errorf("cannot make the root: %w", err)
+	}
+	// Not even a lock is put into a folder that is somebody else's.
+	if _, err := Find(h.Root, h.Run); err != nil {
+		return nil, err
+	}
+	l, err := lock(ctx, h.lock())
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			l.Close()
+		}
+	}()
+	// Once more, for who came first may have made it its own.
+	now, err := Find(h.Root, h.Run)
+	if err != nil {
+		return nil, err
+	}
+	if now.made && now.Mark != h.Mark {
+		return nil, fmt.Errorf("the root %s has just been made by another process: try again", h.Root)
+	}
+	if err := h.claimRun(); err != nil {
+		return nil, err
+	}
+	// Also if it is there: the run folder may be another one since a reboot.
+	if err := h.writeMarker(); err != nil {
+		return nil, fmt.Errorf("cannot make the folder berth's: %w", err)
+	}
+	return l, nil
+}
+
+// Close lets others work on the root.
+func (l *Lock) Close() error { return l.file.Close() }
+
+// Keep holds the lock beyond Close, until release.
+func (l *Lock) Keep() (release func(), err error) {
+	fd, err := unix.FcntlInt(l.file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot keep the lock of the root: %w", err)
+	}
+	return func() { unix.Close(fd) }, nil
+}
+
+func lock(ctx context.Context, path string) (*Lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock the root: %w", err)
@@ -58,7 +109,7 @@ func lockRoot(ctx context.Context, path string) (*os.File, error) {
 	if err := f.Truncate(0); err == nil {
 		_, _ = f.WriteAt(fmt.Appendln(nil, os.Getpid()), 0)
 	}
-	return f, nil
+	return &Lock{f}, nil
 }
 
 // isAt says whether f is what path names, and not what it named before the root
@@ -67,15 +118,6 @@ func isAt(f *os.File, path string) bool {
 	mine, err1 := f.Stat()
 	now, err2 := os.Stat(path)
 	return err1 == nil && err2 == nil && os.SameFile(mine, now)
-}
-
-// keepLock keeps the lock that f holds beyond the closing of f, until release.
-func keepLock(f *os.File) (release func(), err error) {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("cannot keep the lock of the root: %w", err)
-	}
-	return func() { unix.Close(fd) }, nil
 }
 
 // readOwner is the process id in a lock file.

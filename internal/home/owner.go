@@ -1,4 +1,4 @@
-package agent
+package home
 
 import (
 	"bufio"
@@ -18,8 +18,8 @@ const endPatience = 3 * time.Second
 
 // Owner is the process of the agent that works on the root; empty if there is
 // none.
-func (c Config) Owner() string {
-	f, err := c.openLock()
+func (h Home) Owner() string {
+	f, err := os.Open(h.lock())
 	if err != nil {
 		return ""
 	}
@@ -33,8 +33,8 @@ func (c Config) Owner() string {
 // EndOwner ends the process of the agent that works on the root: by SIGTERM,
 // then by SIGKILL. Its pods run on. It does nothing if there is none, or if
 // another process than the one named in the lock file holds the lock.
-func (c Config) EndOwner(ctx context.Context) error {
-	f, err := c.openLock()
+func (h Home) EndOwner(ctx context.Context) error {
+	f, err := os.Open(h.lock())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -72,14 +72,6 @@ func (c Config) EndOwner(ctx context.Context) error {
 		}
 	}
 	return errors.Join(fmt.Errorf("the agent (process %d) does not end", pid), ctx.Err())
-}
-
-func (c Config) openLock() (*os.File, error) {
-	c.ShimBinary, c.DemoBinary = "-", "-" // not needed to find the lock
-	if err := c.complete(); err != nil {
-		return nil, err
-	}
-	return os.Open(c.lock())
 }
 
 // holdsLock says whether a process holds a lock on the file.

@@ -1,0 +1,53 @@
+package home
+
+import "path/filepath"
+
+// The names that berth gives in its folders. Nothing else is removed.
+const (
+	markerName = "berth.json"
+	lockName   = "agent.lock"
+	claimName  = "root" // in the run folder: the root that it belongs to
+)
+
+// rootNames may be in a root before it is marked: what the first agent makes
+// until then, and what a new file system holds.
+var rootNames = []string{lockName, markerName + ".new", "agent.log", "lost+found"}
+
+// Database is the file of the node's records.
+func (h Home) Database() string { return filepath.Join(h.Root, "berth.db") }
+
+// Images is the folder of images and containers' file systems.
+func (h Home) Images() string { return filepath.Join(h.Root, "images") }
+
+// Logs is the folder of containers' logs.
+func (h Home) Logs() string { return filepath.Join(h.Root, "logs", "pods") }
+
+// AgentLog is what background agents log.
+func (h Home) AgentLog() string { return filepath.Join(h.Root, "agent.log") }
+
+// Shim is the run folder of the shim.
+func (h Home) Shim() string { return filepath.Join(h.Run, "shim") }
+
+// CRI is the folder of sandboxes and bundles.
+func (h Home) CRI() string { return filepath.Join(h.Run, "cri") }
+
+// Network is the folder of addresses in use.
+func (h Home) Network() string { return filepath.Join(h.Run, "network") }
+
+// Socket is where the agent answers.
+func (h Home) Socket() string { return filepath.Join(h.Run, "berth.sock") }
+
+func (h Home) lock() string { return filepath.Join(h.Root, lockName) }
+
+// made lists all that berth makes, in the order of removal. The marker and the
+// lock come last: what was begun can be taken up again, and nobody else comes in.
+func (h Home) madeInRoot() []string {
+	return []string{
+		h.Database(), h.Images(), filepath.Join(h.Root, "logs"), filepath.Join(h.Root, "pods"),
+		h.AgentLog(), filepath.Join(h.Root, markerName+".new"), filepath.Join(h.Root, markerName), h.lock(),
+	}
+}
+
+func (h Home) madeInRun() []string {
+	return []string{h.Shim(), h.CRI(), h.Network(), h.Socket(), filepath.Join(h.Run, claimName)}
+}

@@ -1,0 +1,70 @@
+package home
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// runNames may be in a run folder that nobody has claimed.
+var runNames = []string{claimName}
+
+// checkRun refuses a run folder that belongs to another root that exists, or to
+// somebody else.
+func (h Home) checkRun() error {
+	if h.Run == h.Root || strings.HasPrefix(h.Root, h.Run+"/") {
+		return fmt.Errorf("cannot use the run folder %s: the root %s is there; choose another", h.Run, h.Root)
+	}
+	owner, err := ownerOfRun(h.Run)
+	if err != nil {
+		return err
+	}
+	switch {
+	case owner == "":
+		return nothingElse("run folder", h.Run, runNames)
+	case owner == h.Root:
+		return nil
+	}
+	theirs, err := os.Stat(owner)
+	if err != nil {
+		return nil //nolint:nilerr // that root is no more
+	}
+	if mine, err := os.Stat(h.Root); err == nil && os.SameFile(mine, theirs) {
+		return nil // the root was moved, or is mounted elsewhere
+	}
+	return fmt.Errorf("the run folder %s belongs to the root %s: roots need run folders of their own, leave --run out or choose another", h.Run, owner)
+}
+
+// isRunOf says whether a run folder is there and belongs to the root.
+func isRunOf(run, root string) bool {
+	owner, err := ownerOfRun(run)
+	return err == nil && owner == root
+}
+
+// ownerOfRun is the root that claimed a run folder; empty if none did.
+func ownerOfRun(run string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(run, claimName))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot look whose run folder it is: %w", err)
+	}
+	return strings.TrimSuffix(string(data), "\n"), nil
+}
+
+// claimRun makes the run folder and writes into it whose it is.
+func (h Home) claimRun() error {
+	if err := os.MkdirAll(h.Run, 0o711); err != nil { //nolint:gosec // containers' users pass through it
+		return fmt.Errorf("cannot make the run folder: %w", err)
+	}
+	if err := h.checkRun(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(h.Run, claimName), []byte(h.Root+"\n"), 0o600); err != nil {
+		return fmt.Errorf("cannot make the run folder this root's: %w", err)
+	}
+	return nil
+}
