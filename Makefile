@@ -35,6 +35,10 @@ demo: build ## run examples/hello.yaml until Ready, ask it over HTTP, stop it
 test: build vet ## run every test: unit, race, real containers
 	@hack/test.sh
 
+.PHONY: test-vm
+test-vm: ## run tests on cgroup v2 in a virtual machine (VM_TESTS="smoke clock cgroup")
+	@test/vm/run.sh
+
 .PHONY: vet
 vet:
 	$(GO) vet ./...
