@@ -90,6 +90,26 @@ func TestValidateNamesEachProblem(t *testing.T) {
 	}
 }
 
+// Editors jump to what is said as FILE:LINE: at the beginning of a line.
+func TestProblemsBeginWithTheirPlace(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: berth run tells others that first")
+	}
+	path := t.TempDir() + "/bad.yaml"
+	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  nodeName: here\n  containers:\n  - {name: a, image: a, prots: []}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const odd, wrong = ":5: warning: spec.nodeName: has no effect", ":7: spec.containers[0].prots: there is no such field"
+	for _, command := range []string{"validate", "run"} {
+		out, code := call(command, "--root", t.TempDir(), path)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if code != exitUsage || len(lines) != 2 || !strings.HasPrefix(lines[0], path+odd) || !strings.HasPrefix(lines[1], path+wrong) {
+			t.Errorf("berth %s ends with %d:\n%s", command, code, out)
+		}
+	}
+}
+
 func TestHelpAndVersionAreFoundTheUsualWays(t *testing.T) {
 	version, _ := call("version")
 	for line, want := range map[string]string{

@@ -102,14 +102,27 @@ func (o *runOptions) complete(cmd *cobra.Command) error {
 	return nil
 }
 
-// load reads manifests. Warnings are printed; problems end berth.
-func (a *app) load(files []string) (agent.Objects, error) {
+// check reads manifests and prints what is wrong with them, without berth's name:
+// editors look for FILE:LINE: at the beginning. Errors end berth.
+func (a *app) check(files []string) (manifest.Set, error) {
 	set, problems := manifest.Load(files, manifest.Options{Stdin: a.in})
-	if err := problems.Err(); err != nil {
-		return agent.Objects{}, &exitError{code: exitUsage, cause: err}
+	if problems.Err() == nil {
+		problems = append(problems, set.MissingReferences()...)
 	}
-	for _, w := range append(problems.Warnings(), set.MissingReferences()...) {
-		fmt.Fprintf(a.err, "berth: warning: %s\n", w)
+	for _, p := range problems {
+		fmt.Fprintln(a.err, p)
+	}
+	if problems.Err() != nil {
+		return set, &exitError{code: exitUsage}
+	}
+	return set, nil
+}
+
+// load is check for those who run the pods.
+func (a *app) load(files []string) (agent.Objects, error) {
+	set, err := a.check(files)
+	if err != nil {
+		return agent.Objects{}, err
 	}
 	if len(set.Pods) == 0 {
 		return agent.Objects{}, usageError("no pod is in %s", fileNames(files))

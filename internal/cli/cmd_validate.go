@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-
-	"github.com/berth-run/berth/internal/manifest"
 )
 
 func validateCommand(a *app) *cobra.Command {
@@ -13,7 +11,8 @@ func validateCommand(a *app) *cobra.Command {
 		Use:   "validate FILE...",
 		Short: "Check manifests without running anything",
 		Long: `Check manifests: files, folders, or - for standard input. All problems of all
-files are shown, as FILE:LINE: FIELD: what is wrong (what to do).
+files are shown, as FILE:LINE: FIELD: what is wrong (what to do), and what is only
+odd as FILE:LINE: warning: FIELD: …, to standard error.
 
 Exit code 0: they would run. 2: they would not.`,
 		Example: `  berth validate pod.yaml
@@ -21,23 +20,13 @@ Exit code 0: they would run. 2: they would not.`,
 		Args:        atLeastOne("file"),
 		Annotations: map[string]string{withoutRoot: "true"},
 		RunE: func(_ *cobra.Command, files []string) error {
-			set, problems := manifest.Load(files, manifest.Options{Stdin: a.in})
-			for _, p := range problems {
-				prefix := ""
-				if p.Severity == manifest.Warning {
-					prefix = "warning: "
-				}
-				fmt.Fprintf(a.err, "%s%s\n", prefix, p)
+			set, err := a.check(files)
+			if err != nil {
+				return err
 			}
-			if problems.Err() != nil {
-				return &exitError{code: exitUsage}
-			}
-			for _, p := range set.MissingReferences() {
-				fmt.Fprintf(a.err, "warning: %s\n", p)
-			}
-			fmt.Fprintf(a.out, "%s, %s, %s: valid\n", count(len(set.Pods), "pod"),
+			_, err = fmt.Fprintf(a.out, "%s, %s, %s: valid\n", count(len(set.Pods), "pod"),
 				count(len(set.ConfigMaps), "ConfigMap"), count(len(set.Secrets), "Secret"))
-			return nil
+			return err
 		},
 	}
 }

@@ -53,18 +53,17 @@ type Problem struct {
 	Rule     Rule
 }
 
-// String gives the problem on one line, without its severity.
-func (p Problem) String() string { return p.line("") }
-
-// line is String with a word of severity where compilers have it.
-func (p Problem) line(severity string) string {
+// String gives the problem on one line, as compilers do: an editor finds the place.
+func (p Problem) String() string {
 	var b strings.Builder
 	b.WriteString(p.File)
 	if p.Line > 0 {
 		fmt.Fprintf(&b, ":%d", p.Line)
 	}
 	b.WriteString(": ")
-	b.WriteString(severity)
+	if p.Severity == Warning {
+		b.WriteString("warning: ")
+	}
 	if p.Field != "" {
 		b.WriteString(p.Field + ": ")
 	}
@@ -83,11 +82,7 @@ type Problems []Problem
 func (ps Problems) Error() string {
 	lines := make([]string, len(ps))
 	for i, p := range ps {
-		severity := ""
-		if p.Severity == Warning {
-			severity = "warning: "
-		}
-		lines[i] = p.line(severity)
+		lines[i] = p.String()
 	}
 	return strings.Join(lines, "\n")
 }
