@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -12,10 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-run/berth/internal/cgroup"
-	"github.com/berth-run/berth/internal/cri"
-	"github.com/berth-run/berth/internal/cri/imagestore"
-	"github.com/berth-run/berth/internal/cri/network"
 	"github.com/berth-run/berth/internal/db"
 	"github.com/berth-run/berth/internal/home"
 	"github.com/berth-run/berth/internal/hooks"
@@ -26,9 +21,7 @@ import (
 	"github.com/berth-run/berth/internal/podworker"
 	"github.com/berth-run/berth/internal/probe"
 	"github.com/berth-run/berth/internal/probetiming"
-	"github.com/berth-run/berth/internal/shim"
 	"github.com/berth-run/berth/internal/status"
-	"github.com/berth-run/berth/internal/version"
 	"github.com/berth-run/berth/internal/volume"
 )
 
@@ -38,18 +31,9 @@ const runtimeName = "berth"
 // Agent runs pods on this machine. Use: New, Run for as long as anything is
 // called, Close. It is safe for concurrent use.
 type Agent struct {
-	cfg  Config
-	log  *slog.Logger
-	host host
+	*Runtime
 
-	lock    *home.Lock
-	closers closers
 	db      *db.DB
-	images  *imagestore.Store
-	shim    *shim.Client
-	network *network.Network
-	cri     *cri.Service
-	cgroups *cgroup.Tree
 	volumes *volume.Manager
 	runtime *remote.Runtime
 	probes  *probe.Manager
@@ -64,39 +48,27 @@ type Agent struct {
 // New opens everything an agent needs and takes over what an earlier agent of
 // the same root left running. It starts nothing of its own but the shim.
 func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
-	if err := cfg.complete(); err != nil {
+	r, err := claim(ctx, cfg, home.Pods)
+	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(mustBeRoot(), cgroupsWritable()); err != nil {
-		return nil, err
-	}
-	a := &Agent{cfg: cfg, log: cfg.Log, feed: newFeed()}
+	a := &Agent{Runtime: r, feed: newFeed()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.closers.close())
 		}
 	}()
-	lock, err := cfg.home.Claim(ctx)
-	if err != nil {
-		return nil, err
-	}
-	a.lock = lock
-	a.closers.add(lock.Close)
-	a.cfg.chooseRanges()
-	if a.host, err = inspectHost(cfg.Bridge); err != nil {
-		return nil, err
-	}
 	if err := a.openState(); err != nil {
 		return nil, err
 	}
-	if err := a.openRuntime(ctx); err != nil {
+	if err := a.open(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.openPods(ctx); err != nil {
 		return nil, err
 	}
 	return a, a.openHeart()
 }
-
-// Ranges are those of the pods' addresses.
-func (a *Agent) Ranges() Ranges { return Ranges{a.cfg.CIDR, a.cfg.CIDR6} }
 
 // openState opens what is on disk.
 func (a *Agent) openState() (err error) {
@@ -110,57 +82,12 @@ func (a *Agent) openState() (err error) {
 	if a.users, err = newUserRanges(a.db); err != nil {
 		return err
 	}
-	if a.objects, err = newObjects(a.db); err != nil {
-		return err
-	}
-	a.images, err = imagestore.Open(imagestore.Config{
-		Root: a.cfg.home.Images(), Registries: imagestore.RegistryConfig{HostsDir: a.cfg.RegistriesDir}, Log: a.log,
-	})
-	if err != nil {
-		return err
-	}
-	a.closers.add(a.images.Close)
-	return nil
+	a.objects, err = newObjects(a.db)
+	return err
 }
 
-// openRuntime brings up the embedded runtime.
-func (a *Agent) openRuntime(ctx context.Context) (err error) {
-	a.shim, err = shim.Ensure(ctx, shim.EnsureConfig{
-		Binary: a.cfg.ShimBinary, RunDir: a.cfg.home.Shim(), Cgroup: a.cfg.CgroupRoot + "/shim", Log: a.log,
-	})
-	if err != nil {
-		return err
-	}
-	a.closers.add(a.shim.Close)
-	a.network, err = network.New(network.Config{
-		StateDir: a.cfg.home.Network(), Bridge: a.cfg.Bridge, CIDR: a.cfg.CIDR, CIDR6: a.cfg.CIDR6, Log: a.log,
-	})
-	if err != nil {
-		return err
-	}
-	a.closers.add(a.network.Close)
-	if a.cgroups, err = cgroup.Open(cgroup.Config{Root: a.cfg.CgroupRoot, Log: a.log}); err != nil {
-		return err
-	}
-	a.cri, err = cri.New(cri.Config{
-		Run: a.cfg.home.CRI(), Shim: a.shim, Images: a.images, Network: a.network,
-		ShimBinary: a.cfg.ShimBinary, CgroupRoot: a.cfg.CgroupRoot, ImagesDir: a.cfg.home.Images(),
-		LogMaxBytes: a.cfg.LogMaxBytes, LogMaxFiles: a.cfg.LogMaxFiles,
-		Version: version.String(), Log: a.log,
-	})
-	if err != nil {
-		return err
-	}
-	a.closers.add(func() error { return a.cri.Close(context.Background()) })
-	if err := a.cri.Recover(ctx); err != nil {
-		return err
-	}
-	if len(a.network.List()) > 0 {
-		// Somebody may have taken rules or the bridge away while nobody looked.
-		if err := a.network.Up(ctx); err != nil {
-			a.log.Warn("cannot put the network of the pods that run right, it is tried again", "err", err)
-		}
-	}
+// openPods makes what turns pods into sandboxes and containers.
+func (a *Agent) openPods(ctx context.Context) (err error) {
 	if a.cfg.DemoBinary != "" {
 		if _, err := a.images.DemoImage(ctx, a.cfg.DemoBinary); err != nil {
 			a.log.Warn("cannot make the demo image", "err", shortDemoError(err))
@@ -227,7 +154,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBase()
 	var under errgroup.Group
-	for _, run := range []func(context.Context) error{a.db.Run, a.images.Run, a.cri.Run, a.status.Run, a.tellStatuses, a.collectImages, a.keepNetwork, a.rest} {
+	for _, run := range []func(context.Context) error{a.db.Run, a.images.Run, a.cri.Run, a.keepNetwork, a.status.Run, a.tellStatuses, a.collectImages, a.rest} {
 		under.Go(func() error { return ignoreCancel(run(base)) })
 	}
 	heart, heartCtx := errgroup.WithContext(ctx)
@@ -240,27 +167,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	err := heart.Wait()
 	stopBase()
 	return errors.Join(err, under.Wait())
-}
-
-func ignoreCancel(err error) error {
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
-}
-
-// shimWait is how long the shim has to end when it is not needed any more.
-const shimWait = 2 * time.Second
-
-// Close frees what New opened. Pods run on; if there is no container, the shim
-// ends too, so that no process is left for nothing.
-func (a *Agent) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), shimWait)
-	defer cancel()
-	if err := a.shim.Shutdown(ctx); err != nil {
-		a.log.Debug("the shim stays", "err", err) // it has containers
-	}
-	return a.closers.close()
 }
 
 // follow hands what is desired to the workers, and ends what nobody desires.

@@ -30,12 +30,15 @@ type Config struct {
 
 	PodPids int64 // processes and threads that a pod may have, or NoLimit; default that of the agent before, else NoLimit
 
-	LogMaxBytes int64 // size at which a container's log is rotated; default 10 MiB
+	LogMaxBytes int64 // size at which a container's log is rotated; default 10 MiB, negative: never
 	LogMaxFiles int   // files kept for each container; default 5
+
+	StreamAddr string // host:port where exec and the like are served; default a free port of 127.0.0.1
 
 	Log *slog.Logger // default: discard
 
-	home home.Home // Root and Run
+	home   home.Home // Root and Run
+	anyUse bool      // a root is taken whatever it is used for, to clean it up
 }
 
 // complete fills in defaults and returns all that is wrong.
@@ -77,6 +80,12 @@ func (c *Config) complete() error {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	return errors.Join(errs...)
+}
+
+// ForCleanup is a configuration to clean up with, whatever the root is used for.
+func (c Config) ForCleanup() Config {
+	c.anyUse = true
+	return c
 }
 
 // findBinary looks for one of berth's programs beside this one, then in PATH.

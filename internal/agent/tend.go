@@ -12,7 +12,7 @@ import (
 const networkEvery = time.Minute
 
 // keepNetwork puts the network's rules and bridge back when they are gone.
-func (a *Agent) keepNetwork(ctx context.Context) error {
+func (r *Runtime) keepNetwork(ctx context.Context) error {
 	tick := time.NewTicker(networkEvery)
 	defer tick.Stop()
 	for {
@@ -21,11 +21,11 @@ func (a *Agent) keepNetwork(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if len(a.network.List()) == 0 {
+		if len(r.network.List()) == 0 {
 			continue
 		}
-		if err := a.network.Check(ctx); err != nil && ctx.Err() == nil {
-			a.log.Error("cannot put the network of the pods right", "err", err)
+		if err := r.network.Check(ctx); err != nil && ctx.Err() == nil {
+			r.log.Error("cannot put the network of the pods right", "err", err)
 		}
 	}
 }

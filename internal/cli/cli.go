@@ -145,11 +145,14 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 					cmd.Name(), os.Geteuid(), cmd.Name())
 			}
 			if needsRoot(cmd) {
+				if own := cmd.Annotations[ownRoot]; own != "" && !cmd.Flags().Changed("root") {
+					a.root = own
+				}
 				if err := a.findHome(); err != nil {
 					return &exitError{code: exitUsage, cause: err}
 				}
 			}
-			if slices.Contains([]string{"run", "agent"}, cmd.Name()) {
+			if slices.Contains([]string{"run", "agent", "cri"}, cmd.Name()) {
 				// Later, each pod would fail for it again and again.
 				if err := a.config().CheckCIDR(); err != nil {
 					return &exitError{code: exitUsage, cause: err}
@@ -178,7 +181,7 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 		commands []func(*app) *cobra.Command
 	}{
 		{"pods", []func(*app) *cobra.Command{runCommand, psCommand, logsCommand, execCommand, stopCommand, rmCommand, validateCommand}},
-		{"node", []func(*app) *cobra.Command{imageCommand, cleanupCommand, completionCommand, versionCommand, agentCommand}},
+		{"node", []func(*app) *cobra.Command{imageCommand, criCommand, cleanupCommand, completionCommand, versionCommand, agentCommand}},
 	} {
 		for _, make := range group.commands {
 			c := make(a)
@@ -215,6 +218,9 @@ func withoutFlags(c *cobra.Command) {
 		withoutFlags(sub)
 	}
 }
+
+// ownRoot names the root of commands that have another one by default.
+const ownRoot = "own-root"
 
 // withoutRoot marks commands that anybody may use.
 const withoutRoot = "without-root"

@@ -81,7 +81,7 @@ func (a *app) cleanup(ctx context.Context, force, yes bool) error {
 	}
 	began := time.Now()
 	for {
-		ag, err := agent.New(ctx, a.config())
+		ag, err := agent.New(ctx, a.config().ForCleanup())
 		if errors.Is(err, home.ErrInUse) && time.Since(began) < patience {
 			if force {
 				if _, err := ask(ctx, client); err == nil {

@@ -123,7 +123,17 @@ func resolve(what, path string) (string, error) {
 type marker struct {
 	Run  string `json:"run"`
 	Mark string `json:"mark"`
+	Use  Use    `json:"use"`
 }
+
+// Use is what a root serves: what sandboxes there are in it is told by one owner.
+type Use string
+
+const (
+	Pods Use = "pods" // an agent's
+	CRI  Use = "cri"  // for callers of the CRI
+	Any  Use = ""     // whatever it is
+)
 
 func readMarker(root string) (m marker, err error) {
 	path := filepath.Join(root, markerName)
@@ -140,8 +150,8 @@ func readMarker(root string) (m marker, err error) {
 	return m, nil
 }
 
-func (h Home) writeMarker() error {
-	data, err := json.Marshal(marker{Run: h.Run, Mark: h.Mark})
+func (h Home) writeMarker(use Use) error {
+	data, err := json.Marshal(marker{Run: h.Run, Mark: h.Mark, Use: use})
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func find(t *testing.T, root, run string) Home {
 
 func claim(t *testing.T, h Home) *Lock {
 	t.Helper()
-	l, err := h.Claim(t.Context())
+	l, err := h.Claim(t.Context(), Pods)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestForeignFoldersAreLeftAlone(t *testing.T) {
 			}
 			// One who looked earlier, when the folder was not there yet.
 			h := Home{Root: c[0], Run: c[1], Mark: "-x"}
-			if l, err := h.Claim(t.Context()); !errors.Is(err, ErrForeign) {
+			if l, err := h.Claim(t.Context(), Pods); !errors.Is(err, ErrForeign) {
 				t.Errorf("%s: Claim(%q) gives %v, %v", name, c, l, err)
 			}
 		}
@@ -159,6 +159,24 @@ func TestARootRemembers(t *testing.T) {
 	claim(t, moved).Close()
 	if again := find(t, d+"/real/x", ""); again.Run != d+"/other" || again.Mark != h.Mark {
 		t.Errorf("after a reboot: %+v", again)
+	}
+}
+
+// What one sort of owner made, another would take for garbage.
+func TestARootHasOneUse(t *testing.T) {
+	d := temp(t)
+	h := find(t, d+"/root", d+"/run")
+	claim(t, h).Close()
+	h = find(t, d+"/root", "")
+	if _, err := h.Claim(t.Context(), CRI); err == nil || !strings.Contains(err.Error(), "give each its own --root") {
+		t.Errorf("got %v", err)
+	}
+	for _, use := range []Use{Any, Pods} { // looking at it does not change it
+		l, err := h.Claim(t.Context(), use)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
 	}
 }
 
@@ -242,7 +260,7 @@ func TestCurrentFolderIsGone(t *testing.T) {
 // A second process is refused while the first lives, and waits while it dies.
 func TestLockWaitsForTheDyingOnly(t *testing.T) {
 	if root := os.Getenv("BERTH_LOCK_HOLDER"); root != "" {
-		if _, err := find(t, root, root+"-run").Claim(t.Context()); err != nil {
+		if _, err := find(t, root, root+"-run").Claim(t.Context(), Pods); err != nil {
 			t.Fatal(err)
 		}
 		os.Stdout.WriteString("held\n")
@@ -263,7 +281,7 @@ func TestLockWaitsForTheDyingOnly(t *testing.T) {
 	if _, err := out.Read(make([]byte, 5)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.Claim(t.Context()); !errors.Is(err, ErrInUse) {
+	if _, err := h.Claim(t.Context(), Pods); !errors.Is(err, ErrInUse) {
 		t.Fatalf("got %v, want ErrInUse", err)
 	}
 	if err := holder.Process.Kill(); err != nil {

@@ -27,8 +27,9 @@ type Lock struct{ file *os.File }
 
 // Claim makes the folders if they are not there, marks them as berth's and locks
 // the root. It waits for a process that is dying. ErrInUse says that another one
-// works there, ErrForeign that a folder holds other things.
-func (h Home) Claim(ctx context.Context) (_ *Lock, err error) {
+// works there, ErrForeign that a folder holds other things. A root that has
+// another use is refused.
+func (h Home) Claim(ctx context.Context, use Use) (_ *Lock, err error) {
 	if err := os.MkdirAll(h.Root, 0o711); err != nil { //nolint:gosec // containers' users pass through it
 		return nil, fmt.Errorf("cannot make the root: %w", err)
 	}
@@ -53,15 +54,30 @@ func (h Home) Claim(ctx context.Context) (_ *Lock, err error) {
 	if now.made && now.Mark != h.Mark {
 		return nil, fmt.Errorf("the root %s has just been made by another process: try again", h.Root)
 	}
+	if now.made {
+		m, err := readMarker(h.Root)
+		if err != nil {
+			return nil, err
+		}
+		if use == Any {
+			use = m.Use
+		}
+		if m.Use != use && m.Use != Any {
+			return nil, fmt.Errorf("the root %s is %s: give each its own --root, or remove what is there with berth cleanup", h.Root, used[m.Use])
+		}
+	}
 	if err := h.claimRun(); err != nil {
 		return nil, err
 	}
 	// Also if it is there: the run folder may be another one since a reboot.
-	if err := h.writeMarker(); err != nil {
+	if err := h.writeMarker(use); err != nil {
 		return nil, fmt.Errorf("cannot make the folder berth's: %w", err)
 	}
 	return l, nil
 }
+
+// used tells people what a root is used for.
+var used = map[Use]string{Pods: "one of pods that berth run made", CRI: "that of berth cri"}
 
 // Close lets others work on the root.
 func (l *Lock) Close() error { return l.file.Close() }

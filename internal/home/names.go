@@ -37,6 +37,9 @@ func (h Home) Network() string { return filepath.Join(h.Run, "network") }
 // Socket is where the agent answers.
 func (h Home) Socket() string { return filepath.Join(h.Run, "berth.sock") }
 
+// CRISocket is where berth cri answers if nothing else is asked for.
+func (h Home) CRISocket() string { return filepath.Join(h.Run, "berth-cri.sock") }
+
 func (h Home) lock() string { return filepath.Join(h.Root, lockName) }
 
 // made lists all that berth makes, in the order of removal. The marker and the
@@ -49,5 +52,5 @@ func (h Home) madeInRoot() []string {
 }
 
 func (h Home) madeInRun() []string {
-	return []string{h.Shim(), h.CRI(), h.Network(), h.Socket(), filepath.Join(h.Run, claimName)}
+	return []string{h.Shim(), h.CRI(), h.Network(), h.Socket(), h.CRISocket(), filepath.Join(h.Run, claimName)}
 }

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// criClient talks to a runtime that berth cri serves.
+func criClient(t *testing.T, socket string) runtimeapi.RuntimeServiceClient {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return runtimeapi.NewRuntimeServiceClient(conn)
+}
+
+// The runtime is served, its sandboxes outlive a kill, and neither another
+// server nor pods of berth's own get in its way.
+func TestCRIIsServed(t *testing.T) {
+	n := newNode(t)
+	socket := filepath.Join(t.TempDir(), "cri.sock")
+	served := n.start("cri", "--listen", "unix://"+socket)
+	served.await("serving the CRI")
+	client := criClient(t, socket)
+	if v, err := client.Version(t.Context(), &runtimeapi.VersionRequest{}); err != nil || v.GetRuntimeName() != "berth" {
+		t.Errorf("the version is %v, %v", v, err)
+	}
+	sandbox, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "default", Uid: "1"}, LogDirectory: t.TempDir(),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if out, code := n.berth("cri", "--listen", "unix://"+socket+"2"); code != 1 || !strings.Contains(out, "another berth runs on this root") {
+		t.Errorf("a second server of the root ends with %d: %s", code, out)
+	}
+	other := newNode(t)
+	if out, code := other.berth("cri", "--listen", "unix://"+socket); code != 1 || !strings.Contains(out, "another process serves there") {
+		t.Errorf("a second server of the socket ends with %d: %s", code, out)
+	}
+
+	served.signal(syscall.SIGKILL)
+	served.wait()
+	if out, code := n.berth("run", n.file(pod("job", "Never", 1, "true"))); code != 1 || !strings.Contains(out, "is that of berth cri") {
+		t.Errorf("berth run on this root ends with %d: %s", code, out)
+	}
+	again := n.start("cri", "--listen", socket)
+	again.await("serving the CRI")
+	got, err := criClient(t, socket).PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox.GetPodSandboxId()})
+	if err != nil || got.GetStatus().GetState() != runtimeapi.PodSandboxState_SANDBOX_READY {
+		t.Errorf("after a kill the sandbox is %v, %v", got.GetStatus(), err)
+	}
+	again.signal(syscall.SIGTERM)
+	again.await("containers run on")
+	if code := again.wait(); code != 0 {
+		t.Errorf("SIGTERM ends it with %d", code)
+	}
+}
