@@ -103,7 +103,7 @@ func (l *loader) read(name string, r io.Reader, named bool) {
 		return
 	}
 	f := decodeFile(name, data)
-	if len(f.objects) == 0 && len(f.problems) == 0 {
+	if f.empty() {
 		p := Problem{Rule: RuleKind, Message: "holds no object", Hint: "write a Pod, ConfigMap or Secret"}
 		if len(data) == 0 {
 			p.Message = "is empty"

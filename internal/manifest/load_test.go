@@ -3,6 +3,7 @@ package manifest
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -79,6 +80,30 @@ func TestLoad(t *testing.T) {
 				t.Errorf("objects %q, want %q", got, test.names)
 			}
 		})
+	}
+}
+
+// An empty List is no object, however it is written; beside others it is odd.
+func TestEmptyLists(t *testing.T) {
+	const list = "apiVersion: v1\nkind: "
+	for text, line := range map[string]string{
+		list + "List\nitems: []\n": "3", list + "List\nitems:\n": "3", list + "List\n": "1", list + "PodList\nitems: []\n": "3",
+		`{"apiVersion": "v1", "kind": "List", "items": []}`: "1",
+	} {
+		kind := strings.TrimSpace(regexp.MustCompile(`\w*List`).FindString(text))
+		warning := ":" + line + ": warning: items: the " + kind + " is empty"
+		tree(t, map[string]string{"a.yaml": text, "both/a.yaml": text, "both/b.yaml": configMap("b"), "more.yaml": configMap("c") + "---\n" + text})
+		_, problems := Load([]string{"a.yaml"}, Options{})
+		want := "a.yaml: holds no object (write a Pod, ConfigMap or Secret)\na.yaml" + warning
+		if diff := cmp.Diff(want, problems.Error()); diff != "" {
+			t.Errorf("%q alone (-want +got):\n%s", text, diff)
+		}
+		for _, path := range []string{"both", "more.yaml"} {
+			set, problems := Load([]string{path}, Options{})
+			if problems.Err() != nil || len(set.ConfigMaps) != 1 || !strings.Contains(problems.Error(), "warning: items: the "+kind+" is empty") {
+				t.Errorf("%q beside another object, %s: %v", text, path, problems)
+			}
+		}
 	}
 }
 

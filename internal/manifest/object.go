@@ -70,6 +70,10 @@ type file struct {
 	more     int      // problems that were left out
 }
 
+// empty says that there is nothing in the file that could be run, and nothing that
+// says why. An empty List is nothing, as it is to kubectl.
+func (f *file) empty() bool { return len(f.objects) == 0 && len(f.problems.Errors()) == 0 }
+
 // full reports whether further problems are only counted.
 func (f *file) full() bool { return len(f.problems) >= maxProblems }
 
@@ -87,7 +91,7 @@ func (f *file) report(p Problem) {
 // The set holds the objects without errors.
 func Decode(name string, data []byte) (Set, Problems) {
 	f := decodeFile(name, data)
-	if len(f.objects) == 0 && len(f.problems) == 0 {
+	if f.empty() {
 		f.report(Problem{Rule: RuleKind, Message: "holds no object", Hint: "write a Pod, ConfigMap or Secret"})
 	}
 	return join([]*file{f})
@@ -205,11 +209,12 @@ func (f *file) list(n *node, prefix, kind, implied string) {
 	}
 	items := n.field("items")
 	switch {
-	case items == nil || items.value.kind == nullNode:
-		if len(f.problems) > 0 {
-			return
+	case items == nil || items.value.kind == nullNode || items.value.kind == listNode && len(items.value.items) == 0:
+		line := n.line
+		if items != nil {
+			line = items.line
 		}
-		f.report(Problem{Line: n.line, Field: "items", Rule: RuleKind, Severity: Warning, Message: "the " + kind + " is empty"})
+		f.report(Problem{Line: line, Field: "items", Rule: RuleKind, Severity: Warning, Message: "the " + kind + " is empty"})
 	case items.value.kind != listNode:
 		f.report(Problem{Line: items.line, Field: "items", Rule: RuleType, Message: "is " + items.value.noun() + ", want a list", Hint: `start each item with "- "`})
 	default:
