@@ -52,7 +52,9 @@ func (c *checker) pod(p *corev1.Pod) {
 	c.metadata(p)
 	c.status()
 	for _, f := range unsupported(p) {
-		c.rejected = append(c.rejected, f.Field)
+		if f.Severity == Error {
+			c.rejected = append(c.rejected, f.Field)
+		}
 		c.report(f)
 	}
 	for _, t := range probetiming.Check(p) {
@@ -233,6 +235,9 @@ func (c *checker) invalid(errs field.ErrorList) {
 			continue
 		}
 		seen[key] = true
+		if e.Type == field.ErrorTypeNotFound && volumeRef.MatchString(path) && (c.explained("spec.volumes") || hasVolume(c.root, fmt.Sprint(e.BadValue))) {
+			continue // what is wrong with the volumes is told, and this follows from it
+		}
 		message, hint := words(e, path, c.root)
 		if message == "" {
 			continue

@@ -33,7 +33,7 @@ func ourPath(path string) string {
 
 var (
 	portPath  = regexp.MustCompile(`(?i)port$`)
-	mountPath = regexp.MustCompile(`\.(volumeMounts|volumeDevices)\[\d+\]\.name$`)
+	volumeRef = regexp.MustCompile(`\.(volumeMounts\[\d+\]\.name|volumeDevices\[\d+\]\.name|fileKeyRef\.volumeName)$`)
 	between   = regexp.MustCompile(`^must be between (-?\d+) and (-?\d+), inclusive$`)
 	// examples are upstream's "(e.g. 'a',  or 'b', regex used for validation
 	// is '…')", which fills a terminal and helps nobody.
@@ -52,7 +52,7 @@ func words(e *field.Error, path string, root *node) (message, hint string) {
 	case field.ErrorTypeRequired:
 		return required(path, detail)
 	case field.ErrorTypeNotFound:
-		if mountPath.MatchString(path) {
+		if volumeRef.MatchString(path) {
 			return "no volume is named " + value, volumesOf(root)
 		}
 		return value + " is not defined in this pod", detail
@@ -156,6 +156,15 @@ func notSupported(bad any, value, detail string) (message, hint string) {
 		return value + " is not allowed", "did you mean " + near + "? Allowed: " + strings.Join(names, ", ")
 	}
 	return value + " is not allowed", "use " + strings.Join(names, ", ")
+}
+
+// hasVolume says that the document has a volume of that name, be it an invalid one.
+func hasVolume(root *node, name string) bool {
+	volumes := find(root, "spec.volumes")
+	return volumes != nil && slices.ContainsFunc(volumes.items, func(v *node) bool {
+		f := v.field("name")
+		return f != nil && f.value.text == name
+	})
 }
 
 // volumesOf lists the names of the pod's volumes.
