@@ -72,6 +72,12 @@ func (d *decoder) enough(n *node, path *field.Path) bool {
 
 // value decodes n into v.
 func (d *decoder) value(n *node, v reflect.Value, path *field.Path) {
+	if n.fault != nil {
+		d.report(n.line, path, n.fault.rule, n.fault.message, n.fault.hint)
+		if n.kind == badNode {
+			return
+		}
+	}
 	if n.kind == nullNode {
 		return // as JSON: null leaves a field as it is
 	}

@@ -24,6 +24,9 @@ func (d *decoder) bytes(n *node, v reflect.Value, path *field.Path) {
 		if d.secret {
 			hint = "encode it with base64 -w0, or move it to stringData as it is"
 		}
+		if n.binary {
+			hint = "remove the tag !!binary: what follows it is base64 already"
+		}
 		// The value stays out of the message: it may be a secret.
 		d.report(n.line, path, RuleType, "is not base64", hint)
 		return

@@ -22,7 +22,7 @@ func hashNode(h hash.Hash, n *node) {
 		put(strconv.FormatFloat(n.float, 'g', -1, 64))
 	case stringNode:
 		put(n.text)
-	case nullNode, listNode, mapNode:
+	case nullNode, listNode, mapNode, badNode:
 	}
 	for _, item := range n.items {
 		hashNode(h, item)

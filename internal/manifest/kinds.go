@@ -63,7 +63,10 @@ func kindOf(n *node, prefix, implied string, report reporter) string {
 		return prefix + "." + name
 	}
 	for _, name := range []string{"kind", "apiVersion"} {
-		if f := n.field(name); f != nil && f.value.kind != stringNode && f.value.kind != nullNode {
+		if f := n.field(name); f != nil && f.value.fault != nil {
+			report(Problem{Line: f.line, Field: at(name), Rule: f.value.fault.rule, Message: f.value.fault.message, Hint: f.value.fault.hint})
+			return ""
+		} else if f != nil && f.value.kind != stringNode && f.value.kind != nullNode {
 			report(Problem{Line: f.line, Field: at(name), Rule: RuleKind, Message: "is " + f.value.noun() + ", want a string", Hint: "for example " + map[string]string{"kind": "Pod", "apiVersion": "v1"}[name]})
 			return ""
 		}

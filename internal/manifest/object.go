@@ -174,6 +174,10 @@ func (f *file) document(root *node) {
 // value reads the object at prefix. implied is the kind it has when it doesn't
 // say, as in a PodList.
 func (f *file) value(n *node, prefix, implied string) {
+	if n.fault != nil && n.kind != mapNode {
+		f.fault(n, n.line, prefix)
+		return
+	}
 	if n.kind != mapNode {
 		p := Problem{Line: n.line, Field: prefix, Rule: RuleKind,
 			Message: "is " + n.noun() + ", want an object", Hint: "it starts with apiVersion: v1 and kind: Pod"}
@@ -188,10 +192,18 @@ func (f *file) value(n *node, prefix, implied string) {
 		return
 	}
 	if items, ok := lists[kind]; ok {
+		f.fault(n, n.line, prefix)
 		f.list(n, prefix, kind, items)
 		return
 	}
 	f.object(n, prefix, kind)
+}
+
+// fault reports what is wrong with a value as such, if anything is.
+func (f *file) fault(n *node, line int, at string) {
+	if n.fault != nil {
+		f.report(Problem{Line: line, Field: at, Rule: n.fault.rule, Message: n.fault.message, Hint: n.fault.hint})
+	}
 }
 
 // list reads the items of a List.
@@ -208,7 +220,11 @@ func (f *file) list(n *node, prefix, kind, implied string) {
 		}
 	}
 	items := n.field("items")
+	if items != nil {
+		f.fault(items.value, items.line, "items")
+	}
 	switch {
+	case items != nil && items.value.kind == badNode: // that was told
 	case items == nil || items.value.kind == nullNode || items.value.kind == listNode && len(items.value.items) == 0:
 		line := n.line
 		if items != nil {

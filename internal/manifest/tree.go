@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -30,6 +31,7 @@ const (
 	stringNode
 	listNode
 	mapNode
+	badNode // a scalar that has no value; see node.fault
 )
 
 // node is a value of a document with its place. Nodes are not changed once they
@@ -43,10 +45,19 @@ type node struct {
 	truth  bool
 	fields []entry // mapNode, in order, duplicates included
 	items  []*node // listNode
+	fault  *fault  // nil if it can be used
+	binary bool    // stringNode: it was written in base64, as !!binary
 
 	// weight is nodeWeight for each value below, plus the texts, with aliases
 	// counted as often as they are used. It says what walking the node costs.
 	weight int64
+}
+
+// fault is what is wrong with a value as such, wherever it stands. Who uses the value
+// reports it, with its path.
+type fault struct {
+	rule          Rule
+	message, hint string
 }
 
 // entry is one key of a mapping and its value.
@@ -79,7 +90,7 @@ func (n *node) textOf(key string) string {
 
 // String names the kind for messages, with its article.
 func (k kind) String() string {
-	return [...]string{"empty", "a boolean", "a number", "a number", "a string", "a list", "a mapping"}[k]
+	return [...]string{"empty", "a boolean", "a number", "a number", "a string", "a list", "a mapping", "no value"}[k]
 }
 
 // noun says what the node is, with its value, for messages.
@@ -148,8 +159,8 @@ func (g *grower) grow(y *yaml.Node, depth int) *node {
 		n.kind = mapNode
 		g.mapping(y, n, depth)
 	}
-	if y.Kind != yaml.ScalarNode && y.Tag != "" && y.Tag != "!!map" && y.Tag != "!!seq" {
-		g.unknownTag(y)
+	if y.Kind != yaml.ScalarNode && y.Tag != "" && y.ShortTag() != "!!map" && y.ShortTag() != "!!seq" {
+		n.fault = unknownTag(y)
 	}
 	if y.Anchor != "" {
 		g.made[y] = n
@@ -213,6 +224,12 @@ func (g *grower) mapping(y *yaml.Node, n *node, depth int) {
 // merged gives the mappings that a << key names.
 func (g *grower) merged(m *yaml.Node, depth int) []*node {
 	n := g.grow(m, depth+1)
+	for _, part := range append([]*node{n}, n.items...) {
+		if part.fault != nil {
+			g.fail(m, part.fault.rule, part.fault.message, part.fault.hint)
+			return nil
+		}
+	}
 	if n.kind == mapNode {
 		return []*node{n}
 	}
@@ -246,6 +263,9 @@ func (g *grower) key(k *yaml.Node) string {
 	var n node
 	g.scalar(k, &n)
 	switch {
+	case n.fault != nil:
+		g.fail(k, n.fault.rule, "the key "+quoted(k.Value)+" can't be used: "+n.fault.message, n.fault.hint)
+		return ""
 	case n.kind == stringNode:
 		return n.text
 	case n.kind == intNode && strconv.FormatInt(n.whole, 10) == k.Value:
@@ -286,14 +306,14 @@ func (g *grower) scalar(y *yaml.Node, n *node) {
 	case "!!null":
 		n.kind = nullNode
 		return
-	case "!!bool", "!!int", "!!float":
+	case "!!bool", "!!int", "!!float", "!!binary":
 	default:
-		g.unknownTag(y)
+		n.kind, n.fault = badNode, unknownTag(y)
 		return
 	}
 	var out any
 	if err := y.Decode(&out); err != nil {
-		g.fail(y, RuleType, fmt.Sprintf("the value does not fit its tag %s", tag), "")
+		n.kind, n.fault = badNode, &fault{RuleType, "the value does not fit its tag " + tag, ""}
 		return
 	}
 	switch v := out.(type) {
@@ -307,20 +327,21 @@ func (g *grower) scalar(y *yaml.Node, n *node) {
 		n.kind, n.float = floatNode, float64(v)
 	case float64:
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			g.fail(y, RuleType, y.Value+" is not a number that Kubernetes knows", "")
+			n.kind, n.fault = badNode, &fault{RuleType, y.Value + " is not a number that Kubernetes knows", ""}
 			return
 		}
 		n.kind, n.float = floatNode, v
+	case string: // of !!binary
+		if !utf8.ValidString(v) {
+			n.kind, n.fault = badNode, &fault{RuleType, "what !!binary stands for is not text", "remove the tag where base64 is wanted, as in data of a Secret and binaryData of a ConfigMap"}
+			return
+		}
+		n.kind, n.text, n.binary = stringNode, v, true
 	default:
 		n.kind = stringNode
 	}
 }
 
-func (g *grower) unknownTag(y *yaml.Node) {
-	tag := y.ShortTag()
-	hint := "remove the tag"
-	if tag == "!!binary" {
-		hint = "write the base64 text as a plain string"
-	}
-	g.fail(y, RuleSyntax, fmt.Sprintf("the tag %s is not known", quoted(strings.TrimSpace(tag))), hint)
+func unknownTag(y *yaml.Node) *fault {
+	return &fault{RuleSyntax, "the tag " + quoted(strings.TrimSpace(y.ShortTag())) + " is not known", "remove the tag"}
 }
