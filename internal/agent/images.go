@@ -15,10 +15,15 @@ func (a *Agent) PullImage(ctx context.Context, ref string, progress func(imagest
 	return a.images.Pull(ctx, ref, nil, progress)
 }
 
+// ImportImages reads images from a folder or archive on this machine.
+func (r *Runtime) ImportImages(ctx context.Context, path string) ([]imagestore.Image, error) {
+	return r.images.Import(ctx, path)
+}
+
 // ImportImages reads images from a folder or archive on this machine. Pods that
 // wait for one of them start at once.
 func (a *Agent) ImportImages(ctx context.Context, path string) ([]imagestore.Image, error) {
-	imported, err := a.images.Import(ctx, path)
+	imported, err := a.Runtime.ImportImages(ctx, path)
 	if len(imported) > 0 {
 		for _, d := range a.pods.List() {
 			a.workers.SourcesChanged(d.Pod.UID)

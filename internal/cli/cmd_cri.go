@@ -23,6 +23,7 @@ const defaultCRIRoot = home.DefaultRoot + "-cri"
 // criOptions are the flags of berth cri.
 type criOptions struct {
 	listen, streamAddr, registriesDir string
+	imports                           []string
 }
 
 func criCommand(a *app) *cobra.Command {
@@ -50,6 +51,7 @@ remove: a kubelet does both itself.`,
 	}
 	c.Flags().StringVar(&o.listen, "listen", "", "where to serve: unix:///an/absolute/path (default berth-cri.sock in the run folder)")
 	c.Flags().StringVar(&o.streamAddr, "stream-addr", "", "host:port where exec, attach and port-forward are streamed, to whoever has the token of a request (default a free port of 127.0.0.1)")
+	c.Flags().StringArrayVar(&o.imports, "import", nil, "folder or archive of images (OCI, docker) to import before serving; may be repeated")
 	c.Flags().StringVar(&o.registriesDir, "registries-dir", "", "folder of registry configurations as containerd has them: HOST/hosts.toml")
 	return c
 }
@@ -73,6 +75,11 @@ func (a *app) serveCRI(ctx context.Context, o criOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	for _, path := range o.imports {
+		if _, err := r.ImportImages(ctx, path); err != nil {
+			return err
+		}
+	}
 	l, err := criserver.Listen(ctx, o.listen)
 	if err != nil {
 		return err

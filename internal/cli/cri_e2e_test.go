@@ -6,9 +6,13 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berth-run/berth/internal/testutil/images"
 )
 
 // criClient talks to a runtime that berth cri serves.
@@ -20,6 +24,34 @@ func criClient(t *testing.T, socket string) runtimeapi.RuntimeServiceClient {
 	}
 	t.Cleanup(func() { conn.Close() })
 	return runtimeapi.NewRuntimeServiceClient(conn)
+}
+
+// Images can be brought along, for a machine without a registry.
+func TestCRIImports(t *testing.T) {
+	archive := filepath.Join(t.TempDir(), "image.tar")
+	img := images.Image(t, images.Layer(t, images.Text(map[string]string{"file": "text"})))
+	if err := tarball.WriteToFile(archive, name.MustParseReference("example.com/tool:1"), img); err != nil {
+		t.Fatal(err)
+	}
+	n := newNode(t)
+	served := n.start("cri", "--import", archive)
+	served.await("serving the CRI")
+	conn, err := grpc.NewClient("unix://"+n.home().CRISocket(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	r, err := runtimeapi.NewImageServiceClient(conn).ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: "example.com/tool:1"}})
+	if err != nil || len(r.GetImage().GetRepoTags()) != 1 {
+		t.Errorf("the image is %v, %v", r.GetImage(), err)
+	}
+	served.signal(syscall.SIGINT)
+	if code := served.wait(); code != 0 {
+		t.Errorf("it ends with %d", code)
+	}
+	if out, code := newNode(t).berth("cri", "--import", archive+"x"); code != 1 || !strings.Contains(out, archive+"x") {
+		t.Errorf("without the archive it ends with %d: %s", code, out)
+	}
 }
 
 // The runtime is served, its sandboxes outlive a kill, and neither another

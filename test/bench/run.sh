@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # Measures berth, and beside it, in the same run, the kubelet with containerd.
-# Usage: run.sh [--no-peers] [TEST…]   tests: start bare burst restart probes comeback
+# Usage: run.sh [--no-peers|--cri] [TEST…]   tests: start bare burst restart probes comeback
+# With --cri it is the kubelet with berth cri that is measured beside the kubelet
+# with containerd.
 # The peers are built once into .cache/bench (eight minutes on two cores).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 peers=yes
-if [ "${1:-}" = --no-peers ]; then
-	peers=no
-	shift
-fi
-tests=$(IFS=,; echo "${*:-bare,start,burst,restart,probes,comeback}")
+default=bare,start,burst,restart,probes,comeback
+case ${1:-} in
+--no-peers) peers=no; shift ;;
+--cri) peers=cri default=bare,start,burst,restart; shift ;;
+esac
+tests=$(IFS=,; echo "${*:-$default}")
 cache=$PWD/.cache/bench
 mkdir -p "$cache/images"
 if [ "$(id -u)" -ne 0 ]; then
@@ -19,7 +22,7 @@ fi
 
 missing=()
 command -v busybox >/dev/null || missing+=(busybox-static)
-if [ "$peers" = yes ]; then
+if [ "$peers" != no ]; then
 	[ -x /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
 	command -v iptables >/dev/null || missing+=(iptables)
 	command -v ip >/dev/null || missing+=(iproute2)
@@ -49,6 +52,20 @@ peer() {
 	test/bench/peers/down.sh
 }
 
+# under_kubelet RUNTIME: the kubelet with containerd or with berth cri
+under_kubelet() {
+	export BIN=$cache/peers DIR=$work/$1 RUNTIME=$1 BERTH=$PWD/bin/berth
+	test/bench/peers/build.sh kubernetes etcd containerd runc >&2
+	trap 'test/bench/peers/down.sh; rm -rf "$work"' EXIT
+	test/bench/peers/control-plane-up.sh >&2
+	IMAGES="$cache/images/pause.tar $cache/images/busybox.tar" test/bench/peers/kubelet-up.sh >&2
+	"$cache/nodebench" -kubeconfig "$DIR/kubeconfig" -node kubelet-1 -scratch "$scratch" -tests "$tests" \
+		-procs "kubelet=kubelet --config,runtime=containerd -c|/containerd-shim-runc-v2 |^/pause|berth cri |berth-shim serve --run $DIR" >"$cache/cri-$1.json"
+	cp "$DIR/node-kubelet-1/log/kubelet.log" "$cache/kubelet-$1.log"
+	test/bench/peers/down.sh
+	[ "$1" != berth ] || bin/berth cleanup --force --root "$DIR/node-kubelet-1/berth" >&2
+}
+
 berth() {
 	local root=$work/berth run=$work/run
 	command=(bin/berth --root "$root" --run "$run")
@@ -65,6 +82,12 @@ berth() {
 }
 
 echo "load before: $(cut -d' ' -f1-3 /proc/loadavg)" >&2
+if [ "$peers" = cri ]; then
+	under_kubelet containerd
+	under_kubelet berth
+	go run ./test/bench/table -cri "$cache/cri-berth.json" "$cache/cri-containerd.json"
+	exit
+fi
 if [ "$peers" = yes ]; then
 	peer
 fi

@@ -1,9 +1,10 @@
 // Command table prints what nodebench measured as a table for people:
-// table BERTH.json [PEER.json]
+// table [-cri] BERTH.json [PEER.json]
 package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log"
 	"os"
@@ -31,13 +32,33 @@ var rows = []row{
 	{"100 pods with 200 http probes/s: CPU", []string{"probes", "cost", "total", "cores"}, "core", "≤ 0.05"},
 }
 
+// criRows are for the same kubelet over two runtimes.
+var criRows = []row{
+	{"pod started → Ready, with a volume, p50", []string{"start", "start_to_ready_s", "p50"}, "s", ""},
+	{"pod started → Ready, without a volume, p50", []string{"bare", "start_to_ready_s", "p50"}, "s", "1.5 times"},
+	{"100 pods at once → all Ready", []string{"burst", "all_ready_s"}, "s", "1.5 times"},
+	{"process exits → runs again, p50", []string{"restart", "exit_to_restart_s", "p50"}, "s", ""},
+	{"stop → gone, p50", []string{"start", "stop_to_gone_s", "p50"}, "s", ""},
+	{"100 pods stopped at once → all gone", []string{"burst", "all_gone_s"}, "s", ""},
+	{"100 idle pods: PSS of the runtime", []string{"burst", "idle", "runtime", "pss_mib"}, "MiB", "20 times"},
+	{"100 idle pods: of it anonymous", []string{"burst", "idle", "runtime", "anonymous_mib"}, "MiB", "20 times"},
+	{"100 idle pods: CPU of the runtime", []string{"burst", "idle", "runtime", "cores"}, "core", ""},
+	{"100 idle pods: CPU of the kubelet", []string{"burst", "idle", "kubelet", "cores"}, "core", ""},
+}
+
 func main() {
 	log.SetFlags(0)
-	if len(os.Args) < 2 || len(os.Args) > 3 {
-		log.Fatal("usage: table BERTH.json [PEER.json]")
+	cri := flag.Bool("cri", false, "the two ran under the same kubelet")
+	flag.Parse()
+	if flag.NArg() < 1 || flag.NArg() > 2 {
+		log.Fatal("usage: table [-cri] BERTH.json [PEER.json]")
+	}
+	names, rows := []string{"berth", "kubelet + containerd"}, rows
+	if *cri {
+		names, rows = []string{"kubelet + berth cri", "kubelet + containerd"}, criRows
 	}
 	var results []map[string]any
-	for _, file := range os.Args[1:] {
+	for _, file := range flag.Args() {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			log.Fatal(err)
@@ -48,7 +69,7 @@ func main() {
 		}
 		results = append(results, r)
 	}
-	fmt.Println("| work | kubelet + containerd | berth | ratio | target |")
+	fmt.Printf("| work | %s | %s | ratio | target |\n", names[1], names[0])
 	fmt.Println("|---|---|---|---|---|")
 	for _, r := range rows {
 		ours, ok := find(results[0], r.path)
@@ -67,7 +88,7 @@ func main() {
 		fmt.Printf("| %s | %s | %s | %s | %s |\n", r.work, peer, show(ours, r.unit), ratio, r.target)
 	}
 	for i, r := range results {
-		fmt.Printf("\nload average before %s: %v\n", []string{"berth", "the peer"}[i], r["loadavg"])
+		fmt.Printf("\nload average before %s: %v\n", names[i], r["loadavg"])
 	}
 }
 
