@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -128,7 +129,7 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 		ImageId:     rec.ImageID,
 		Labels:      c.config.GetLabels(),
 		Annotations: c.config.GetAnnotations(),
-		Mounts:      c.config.GetMounts(),
+		Mounts:      mountStatus(c.config.GetMounts(), rec.VolumeImages),
 		LogPath:     rec.LogPath,
 		Resources:   &runtimeapi.ContainerResources{Linux: rec.Resources.P},
 		User:        criUser(rec),
@@ -192,4 +193,19 @@ func nanos(t time.Time) int64 {
 		return 0
 	}
 	return t.UnixNano()
+}
+
+// mountStatus is what was asked for, with the ids of the images among it.
+func mountStatus(mounts []*runtimeapi.Mount, images map[string]string) []*runtimeapi.Mount {
+	if len(images) == 0 {
+		return mounts
+	}
+	mounts = slices.Clone(mounts)
+	for i, m := range mounts {
+		if id := images[m.GetContainerPath()]; id != "" {
+			mounts[i] = proto.CloneOf(m)
+			mounts[i].Image.ImageRef = id
+		}
+	}
+	return mounts
 }

@@ -60,6 +60,7 @@ func volumeKey(id, name string) string { return id + "-volume-" + name }
 // mountImageVolumes mounts the images among the container's mounts. They must
 // have been pulled.
 func (s *Service) mountImageVolumes(ctx context.Context, n *creation) error {
+	ids := make(map[string]string)
 	for i, m := range n.container.config.GetMounts() {
 		ref := m.GetImage().GetImage()
 		if ref == "" {
@@ -84,8 +85,9 @@ func (s *Service) mountImageVolumes(ctx context.Context, n *creation) error {
 			return fmt.Errorf("cannot mount image %q: %w", ref, err)
 		}
 		n.volumes = append(n.volumes, imageVolume{mount: m, path: at})
+		ids[m.GetContainerPath()] = img.ID
 	}
-	return nil
+	return s.changeContainer(n.container, func(r *store.Container) { r.VolumeImages = ids })
 }
 
 // declaredVolumes is the folder, and part of the snapshot's key, of the volumes

@@ -258,6 +258,15 @@ func TestRealMounts(t *testing.T) {
 	if got := p.exec(id, "cat-file", "/sub/model") + p.exec(id, "cat-file", "/image/data/model"); got != "weightsweights" {
 		t.Errorf("image volume has %q", got)
 	}
+	st, err := p.ContainerStatus(t.Context(), id, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range st.GetStatus().GetMounts() {
+		if want := st.GetStatus().GetImageId(); m.GetImage() != nil && m.GetImage().GetImageRef() != want {
+			t.Errorf("the image at %s is said to be %q, want %q", m.GetContainerPath(), m.GetImage().GetImageRef(), want)
+		}
+	}
 	if _, err := os.Stat(missing); err != nil {
 		t.Error("a missing path was not made")
 	}
@@ -402,11 +411,24 @@ func TestRealHostNamespaces(t *testing.T) {
 }
 
 func TestRealUserNamespace(t *testing.T) {
+	for name, pid := range map[string]runtimeapi.NamespaceMode{
+		"with a pid namespace for each container": runtimeapi.NamespaceMode_CONTAINER,
+		"with a shared pid namespace":             runtimeapi.NamespaceMode_POD,
+	} {
+		t.Run(name, func(t *testing.T) { testUserNamespace(t, pid) })
+	}
+}
+
+func testUserNamespace(t *testing.T, pid runtimeapi.NamespaceMode) {
 	p := real(t).pod(t, func(c podConfig) {
+		c.Linux.SecurityContext.NamespaceOptions.Pid = pid
 		maps := []*runtimeapi.IDMapping{{HostId: 200000, Length: 65536}}
 		c.Linux.SecurityContext.NamespaceOptions.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: maps, Gids: maps}
 	})
-	id := p.start(func(c ctrConfig) { c.Linux.SecurityContext.RunAsUser = &runtimeapi.Int64Value{} }, "report-and-sleep")
+	id := p.start(func(c ctrConfig) {
+		c.Linux.SecurityContext.RunAsUser = &runtimeapi.Int64Value{}
+		c.Linux.SecurityContext.NamespaceOptions.Pid = pid
+	}, "report-and-sleep")
 	p.awaitLog(id, "}")
 	v := p.parse(p.log(id))
 	if v.UIDMap != "0 200000 65536" || !strings.HasPrefix(v.Status["Uid"], "0\t") {

@@ -37,7 +37,12 @@ func (s *Service) startPause(ctx context.Context, sb *sandbox) error {
 		return errors.New("a shared pid namespace needs cri.Config.ShimBinary")
 	}
 	bundle := s.pauseDir(sb.id)
-	if err := os.MkdirAll(filepath.Join(bundle, ocispec.RootfsDir), 0o755); err != nil {
+	rootfs := filepath.Join(bundle, ocispec.RootfsDir)
+	if err := os.MkdirAll(rootfs, 0o755); err != nil {
+		return err
+	}
+	// Root of the sandbox makes the mount points in it.
+	if err := os.Chown(rootfs, sb.rootOnHost(), sb.rootOnHost()); err != nil {
 		return err
 	}
 	spec, err := ocispec.Build(s.pauseInput(sb))

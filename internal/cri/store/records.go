@@ -43,6 +43,8 @@ type Container struct {
 	StopSignal string `json:"stopSignal,omitempty"` // the image's, such as SIGQUIT
 	// Rootfs is what the shim mounts as the root; empty: it is mounted already.
 	Rootfs []Mount `json:"rootfs,omitempty"`
+	// VolumeImages are the ids of the images that are mounted, by path in the container.
+	VolumeImages map[string]string `json:"volumeImages,omitempty"`
 
 	LogPath string   `json:"logPath,omitempty"` // absolute
 	UID     uint32   `json:"uid"`
