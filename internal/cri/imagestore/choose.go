@@ -10,7 +10,7 @@ import (
 type Thresholds struct {
 	HighPercent int           // removal starts when the disk is at least this full; 100 or more: never
 	LowPercent  int           // and goes on until it is no fuller than this
-	MinAge      time.Duration // images known for less than this stay
+	MinAge      time.Duration // images known or last used for less than this stay
 	MaxAge      time.Duration // images unused for longer go whatever the disk; 0: never
 }
 
@@ -23,7 +23,7 @@ type Candidate struct {
 	SizeBytes int64
 	Pinned    bool
 	Known     time.Time // since when it is here
-	LastUsed  time.Time // zero: never since it is here
+	LastUsed  time.Time // pulled again or made a container of; zero: never since it is here
 }
 
 // DiskUsage is the state of the disk and of the images on it at a moment.
@@ -42,8 +42,8 @@ type Victim struct {
 
 // Choose says which images to remove: first those unused for longer than
 // MaxAge, then, if the disk is fuller than HighPercent, the least recently used
-// until enough would be free. Images in use, pinned ones and ones younger than
-// MinAge are never chosen. It is pure.
+// until enough would be free. Images in use, pinned ones and ones known or used
+// for less than MinAge are never chosen. It is pure.
 func Choose(usage DiskUsage, inUse func(id string) bool, t Thresholds) []Victim {
 	idleSince := func(c Candidate) time.Time {
 		if c.LastUsed.After(c.Known) {
@@ -53,7 +53,7 @@ func Choose(usage DiskUsage, inUse func(id string) bool, t Thresholds) []Victim 
 	}
 	free := make([]Candidate, 0, len(usage.Images))
 	for _, c := range usage.Images {
-		if !c.Pinned && !inUse(c.ID) && usage.Now.Sub(c.Known) >= t.MinAge {
+		if !c.Pinned && !inUse(c.ID) && usage.Now.Sub(idleSince(c)) >= t.MinAge {
 			free = append(free, c)
 		}
 	}

@@ -34,6 +34,7 @@ func TestChoose(t *testing.T) {
 		"all that may go, but no more":              {0, Thresholds{HighPercent: 85, LowPercent: 1, MinAge: time.Hour}, "older:disk old:disk used:disk"},
 		"too long unused goes from an empty disk":   {100, aged, "older:age"},
 		"what goes for age counts for the disk too": {15, aged, "older:age"},
+		"what was used a moment ago stays":          {0, Thresholds{HighPercent: 85, LowPercent: 1, MinAge: 2 * time.Hour}, "older:disk old:disk"},
 		"100 percent means never":                   {0, Thresholds{HighPercent: 100, LowPercent: 80}, ""},
 	}
 	for name, c := range cases {
@@ -62,6 +63,9 @@ func TestChooseHoldsItsPromises(t *testing.T) {
 				ID: string(rune('a' + i)), SizeBytes: rapid.Int64Range(1, 200).Draw(t, "size"), Pinned: rapid.Bool().Draw(t, "pinned"),
 				Known: now.Add(-time.Duration(rapid.IntRange(0, 600).Draw(t, "age")) * time.Second),
 			}
+			if rapid.Bool().Draw(t, "was used") {
+				c.LastUsed = now.Add(-time.Duration(rapid.IntRange(0, 600).Draw(t, "idle")) * time.Second)
+			}
 			used[c.ID] = rapid.Bool().Draw(t, "used")
 			byID[c.ID] = c
 			u.Images = append(u.Images, c)
@@ -71,7 +75,7 @@ func TestChooseHoldsItsPromises(t *testing.T) {
 		seen := map[string]bool{}
 		for _, v := range victims {
 			c := byID[v.ID]
-			if used[v.ID] || c.Pinned || seen[v.ID] || now.Sub(c.Known) < DefaultThresholds.MinAge {
+			if used[v.ID] || c.Pinned || seen[v.ID] || now.Sub(c.Known) < DefaultThresholds.MinAge || now.Sub(c.LastUsed) < DefaultThresholds.MinAge {
 				t.Fatalf("%+v may not be chosen", c)
 			}
 			seen[v.ID] = true

@@ -44,6 +44,8 @@ var (
 	ErrKeyInUse = errors.New("snapshot key is used for another image")
 	// ErrStalled: the registry accepted a request and then sent nothing.
 	ErrStalled = errors.New("the registry stopped sending")
+	// ErrBusy: the registry asks for fewer requests, for longer than is waited.
+	ErrBusy = errors.New("the registry wants to be asked later")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("image store is closed")
 )
@@ -54,7 +56,7 @@ func explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, known := range []error{ErrMissing, ErrDenied, ErrNoSpace, ErrPlatform, ErrNotImage, ErrDamaged, ErrNotFound} {
+	for _, known := range []error{ErrMissing, ErrDenied, ErrNoSpace, ErrPlatform, ErrNotImage, ErrDamaged, ErrNotFound, ErrBusy} {
 		if errors.Is(err, known) {
 			return err
 		}
@@ -91,10 +93,10 @@ func transient(ctx context.Context, err error) bool {
 	case errors.As(err, &dns), errors.As(err, &unknown), errors.As(err, &host):
 		return false
 	case errors.As(err, &status):
-		return status.StatusCode >= 500 || status.StatusCode == http.StatusTooManyRequests || status.StatusCode == http.StatusRequestTimeout || noRange(err)
+		return status.StatusCode >= 500 || status.StatusCode == http.StatusRequestTimeout || noRange(err)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return true
-	case errors.Is(err, ErrStalled), wrongDigest(err), errdefs.IsUnavailable(err):
+	case errors.Is(err, ErrStalled), errors.Is(err, ErrBusy), wrongDigest(err), errdefs.IsUnavailable(err):
 		return true
 	}
 	return errors.As(err, &netErr)

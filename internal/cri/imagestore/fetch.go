@@ -79,7 +79,11 @@ func (s *Store) fetchAndUnpack(ctx context.Context, target imgspec.Descriptor, f
 		}
 		return nil, s.fetch(ctx, desc, fetcher, t, opened)
 	})
-	children := images.SetChildrenLabels(s.content, s.children(t))
+	load := func(ctx context.Context, desc imgspec.Descriptor) error {
+		_, err := get(ctx, desc)
+		return err
+	}
+	children := images.SetChildrenLabels(s.content, s.children(t, load))
 	unpacker, err := unpack.NewUnpacker(ctx, s.content,
 		unpack.WithUnpackPlatform(unpack.Platform{
 			Platform:       s.machine,
@@ -105,16 +109,21 @@ func (s *Store) fetchAndUnpack(ctx context.Context, target imgspec.Descriptor, f
 	return unpackErr
 }
 
-// children says what belongs to this machine's image below a descriptor.
-func (s *Store) children(t *tracker) images.HandlerFunc {
+// children says what belongs to this machine's image below a descriptor. load
+// brings a blob here that has to be read to know.
+func (s *Store) children(t *tracker, load func(context.Context, imgspec.Descriptor) error) images.HandlerFunc {
 	return func(ctx context.Context, desc imgspec.Descriptor) ([]imgspec.Descriptor, error) {
 		switch {
 		case images.IsIndexType(desc.MediaType):
-			all, err := images.Children(ctx, s.content, desc)
+			raw, err := s.readVerified(ctx, desc)
 			if err != nil {
 				return nil, err
 			}
-			one, err := pick(s.machine, all)
+			index, err := parseIndex(raw, desc)
+			if err != nil {
+				return nil, err
+			}
+			one, err := s.pick(ctx, index.Manifests, load)
 			if err != nil {
 				return nil, err
 			}

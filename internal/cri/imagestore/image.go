@@ -11,6 +11,7 @@ import (
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
 	imgspec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -18,16 +19,18 @@ import (
 
 // Image describes an image that is here and unpacked.
 type Image struct {
-	ID       string        // sha256:…, digest of its config for this machine
-	Tags     []string      // docker.io/library/busybox:latest; sorted; empty: dangling
-	Digests  []string      // docker.io/library/busybox@sha256:…; sorted
-	Size     int64         // bytes of manifest, config and (compressed) layers
-	Spec     imgspec.Image // its config
-	Target   digest.Digest // of the manifest or index its first name points to
-	ChainID  string        // name of the snapshot of its top layer; empty: it has no layers
-	Pinned   bool          // Prune and Collect leave it; Remove doesn't
-	Created  time.Time     // since when it is here
-	LastUsed time.Time     // when a snapshot was last made of it; zero: not since Open
+	ID      string        // sha256:… (or of another algorithm), digest of its config for this machine
+	Tags    []string      // docker.io/library/busybox:latest; sorted; empty: dangling
+	Digests []string      // docker.io/library/busybox@sha256:…; sorted
+	Size    int64         // bytes of manifest, config and (compressed) layers
+	Spec    imgspec.Image // its config
+	// Annotations are those of its manifest. Not to be changed.
+	Annotations map[string]string
+	Target      digest.Digest // of the manifest or index its first name points to
+	ChainID     string        // name of the snapshot of its top layer; empty: it has no layers
+	Pinned      bool          // Prune and Collect leave it; Remove doesn't
+	Created     time.Time     // since when it is here
+	LastUsed    time.Time     // when it was last pulled or a snapshot made of it; zero: not since Open
 }
 
 // facts are what can be read from a manifest and the config below it. They
@@ -37,6 +40,7 @@ type facts struct {
 	manifest imgspec.Descriptor
 	layers   []imgspec.Descriptor
 	spec     imgspec.Image
+	notes    map[string]string // annotations of the manifest
 	chainID  string
 	size     int64
 }
@@ -72,18 +76,18 @@ func (s *Store) describe(ctx context.Context, target imgspec.Descriptor) (*facts
 	}
 	manifestDesc := target
 	for depth := 0; images.IsIndexType(manifestDesc.MediaType); depth++ {
-		if depth > 4 {
-			return nil, fmt.Errorf("%w: indexes are nested too deep", ErrNotImage)
+		if depth > maxDepth {
+			return nil, errTooDeep
 		}
 		raw, err := s.readVerified(ctx, manifestDesc)
 		if err != nil {
 			return nil, err
 		}
-		var index imgspec.Index
-		if err := json.Unmarshal(raw, &index); err != nil {
-			return nil, fmt.Errorf("%w: cannot parse index %s: %w", ErrNotImage, manifestDesc.Digest, err)
+		index, err := parseIndex(raw, manifestDesc)
+		if err != nil {
+			return nil, err
 		}
-		if manifestDesc, err = pick(s.machine, index.Manifests); err != nil {
+		if manifestDesc, err = s.pick(ctx, index.Manifests, whatIsHere); err != nil {
 			return nil, err
 		}
 	}
@@ -99,7 +103,7 @@ func (s *Store) describe(ctx context.Context, target imgspec.Descriptor) (*facts
 	if err != nil {
 		return nil, err
 	}
-	f := &facts{id: manifest.Config.Digest, manifest: manifestDesc, layers: manifest.Layers}
+	f := &facts{id: manifest.Config.Digest, manifest: manifestDesc, layers: manifest.Layers, notes: manifest.Annotations}
 	if f.spec, err = s.parseConfig(raw, manifest); err != nil {
 		return nil, err
 	}
@@ -114,11 +118,56 @@ func (s *Store) describe(ctx context.Context, target imgspec.Descriptor) (*facts
 	return f, nil
 }
 
+// whatIsHere loads nothing.
+func whatIsHere(context.Context, imgspec.Descriptor) error { return nil }
+
+var errTooDeep = fmt.Errorf("%w: indexes are nested too deep", ErrNotImage)
+
+// checkKind refuses what claims to be both an index and a manifest: who looked at
+// it before us may have taken it for the other.
+func checkKind(raw []byte, desc imgspec.Descriptor) error {
+	var doc struct {
+		MediaType string          `json:"mediaType"`
+		Config    json.RawMessage `json:"config"`
+		Layers    json.RawMessage `json:"layers"`
+		Manifests json.RawMessage `json:"manifests"`
+	}
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return fmt.Errorf("%w: cannot parse %s: %w", ErrNotImage, desc.Digest, err)
+	}
+	isIndex, isManifest := images.IsIndexType(desc.MediaType), images.IsManifestType(desc.MediaType)
+	if isIndex && (len(doc.Config) > 0 || len(doc.Layers) > 0 || images.IsManifestType(doc.MediaType)) ||
+		isManifest && (len(doc.Manifests) > 0 || images.IsIndexType(doc.MediaType)) {
+		return fmt.Errorf("%w: %s is of type %q and has what other types have", ErrNotImage, desc.Digest, desc.MediaType)
+	}
+	return nil
+}
+
+// parseIndex reads a list of images.
+func parseIndex(raw []byte, desc imgspec.Descriptor) (imgspec.Index, error) {
+	var index imgspec.Index
+	if err := checkKind(raw, desc); err != nil {
+		return index, err
+	}
+	if err := json.Unmarshal(raw, &index); err != nil {
+		return index, fmt.Errorf("%w: cannot parse index %s: %w", ErrNotImage, desc.Digest, err)
+	}
+	for _, d := range index.Manifests {
+		if err := d.Digest.Validate(); err != nil {
+			return index, fmt.Errorf("%w: index %s names digest %q: %w", ErrNotImage, desc.Digest, d.Digest, err)
+		}
+	}
+	return index, nil
+}
+
 // parseManifest reads the manifest of one image and refuses other artifacts.
 func parseManifest(raw []byte, desc imgspec.Descriptor) (imgspec.Manifest, error) {
 	var m imgspec.Manifest
 	if !images.IsManifestType(desc.MediaType) {
 		return m, fmt.Errorf("%w: media type is %q", ErrNotImage, desc.MediaType)
+	}
+	if err := checkKind(raw, desc); err != nil {
+		return m, err
 	}
 	if err := json.Unmarshal(raw, &m); err != nil {
 		return m, fmt.Errorf("%w: cannot parse manifest %s: %w", ErrNotImage, desc.Digest, err)
@@ -148,8 +197,7 @@ func (s *Store) parseConfig(raw []byte, m imgspec.Manifest) (imgspec.Image, erro
 		return config, fmt.Errorf("%w: config lists %d layers, manifest %d", ErrNotImage, len(config.RootFS.DiffIDs), len(m.Layers))
 	}
 	if !s.machine.Match(config.Platform) {
-		_, err := pick(s.machine, []imgspec.Descriptor{{MediaType: imgspec.MediaTypeImageManifest, Platform: &config.Platform}})
-		return config, err
+		return config, otherPlatform(platforms.Format(config.Platform))
 	}
 	return config, nil
 }
@@ -218,7 +266,7 @@ func (s *Store) list(ctx context.Context) ([]Image, error) {
 				continue
 			}
 			img = &Image{
-				ID: f.id.String(), Size: f.size, Spec: f.spec, ChainID: f.chainID,
+				ID: f.id.String(), Size: f.size, Spec: f.spec, Annotations: f.notes, ChainID: f.chainID,
 				Target: r.Target.Digest, Created: r.CreatedAt, LastUsed: s.used(f.id.String()),
 			}
 			byID[f.id] = img
@@ -262,18 +310,18 @@ func (s *Store) get(ctx context.Context, refOrID string) (Image, error) {
 	}
 	name, nameErr := Normalize(refOrID)
 	for _, img := range all {
-		if img.ID == refOrID || img.ID == "sha256:"+refOrID {
+		if img.ID == refOrID || digest.Digest(img.ID).Encoded() == refOrID {
 			return img, nil
 		}
 		if nameErr == nil && (slices.Contains(img.Tags, name) || slices.Contains(img.Digests, name)) {
 			return img, nil
 		}
 	}
-	hex, isHex := shortID(refOrID)
+	begins, isHex := shortID(refOrID)
 	if isHex {
 		var found []Image
 		for _, img := range all {
-			if strings.HasPrefix(img.ID, "sha256:"+hex) {
+			if begins(digest.Digest(img.ID)) {
 				found = append(found, img)
 			}
 		}
@@ -316,7 +364,14 @@ func wrapRecord(name string, err error) error {
 	return fmt.Errorf("cannot record image %q: %w", name, err)
 }
 
-// used says when a snapshot was last made of the image.
+// use notes that the image is used now.
+func (s *Store) use(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lastUsed[id] = time.Now()
+}
+
+// used says when the image was last pulled or a snapshot made of it.
 func (s *Store) used(id string) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()

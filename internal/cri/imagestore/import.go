@@ -110,7 +110,7 @@ func (s *Store) importStream(ctx context.Context, r io.Reader, base string) (_ [
 	}
 	var ids []string
 	for _, entry := range named {
-		target, err := pick(s.machine, entry.manifests)
+		target, err := s.pick(ctx, entry.manifests, s.present)
 		if err != nil {
 			return nil, entry.wrap(err)
 		}

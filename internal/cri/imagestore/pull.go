@@ -37,7 +37,8 @@ type flight struct {
 //
 // Errors tell by errors.Is whether the image does not exist (ErrMissing), the
 // registry refused (ErrDenied), the disk is full (ErrNoSpace), or what is there
-// cannot run here (ErrPlatform, ErrNotImage). After an error the store is as
+// cannot run here (ErrPlatform, ErrNotImage); Unavailable tells whether the
+// registry is to blame. After an error the store is as
 // before, but for parts kept for the next try.
 func (s *Store) Pull(ctx context.Context, ref string, auth *runtimeapi.AuthConfig, progress func(Progress)) (Image, error) {
 	named, err := parseReference(ref)
@@ -169,14 +170,31 @@ func (s *Store) pull(ctx context.Context, named reference.Named, auth *runtimeap
 	if _, byDigest := named.(reference.Digested); !byDigest {
 		names = append(names, named.String())
 	}
-	for _, n := range names {
-		if err := s.record(lctx, n, target, nil); err != nil {
-			return Image{}, explain(err)
-		}
+	img, err = s.announce(lctx, f, target, names)
+	if err != nil {
+		return Image{}, err
 	}
 	t.finish()
 	s.log.Info("image pulled", "image", named.String(), "id", f.id, "took", time.Since(began))
-	return s.get(lctx, f.id.String())
+	return img, nil
+}
+
+// announce gives an image names. Somebody who removes it meanwhile has not meant
+// the one that has just come: its data is leased, so that it gets them again.
+func (s *Store) announce(ctx context.Context, f *facts, target imgspec.Descriptor, names []string) (img Image, err error) {
+	for range 10 {
+		s.use(f.id.String())
+		for _, n := range names {
+			if err := s.record(ctx, n, target, nil); err != nil {
+				return Image{}, explain(err)
+			}
+		}
+		img, err = s.get(ctx, f.id.String())
+		if !errors.Is(err, ErrNotFound) {
+			break
+		}
+	}
+	return img, err
 }
 
 // resolve asks the registry which digest the reference means.
@@ -204,17 +222,28 @@ func (s *Store) unstalled(ctx context.Context, request func(ctx context.Context,
 	return err
 }
 
-// retry calls try up to four times, as long as its error is a passing one.
+// retry calls try up to four times, as long as its error is a passing one. It
+// waits between them for as long as the registry asks, within a limit.
 func (s *Store) retry(ctx context.Context, try func() error) error {
-	delay := s.cfg.RetryDelay
+	delay, patience := s.cfg.RetryDelay, s.cfg.MaxRetryAfter
 	for attempt := 1; ; attempt++ {
 		err := try()
 		if attempt == 4 || !transient(ctx, err) {
 			return err
 		}
-		s.log.Debug("fetch is tried again", "err", err, "retry", delay)
+		wait := delay
+		var busy *busyError
+		if errors.As(err, &busy) {
+			asked := time.Until(busy.until)
+			if asked > patience {
+				return err
+			}
+			wait = max(wait, asked)
+			patience -= wait
+		}
+		s.log.Debug("fetch is tried again", "err", err, "retry", wait)
 		select {
-		case <-time.After(delay):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
 		}

@@ -49,7 +49,7 @@ const (
 
 func kindOf(name string) nameKind {
 	switch {
-	case strings.HasPrefix(name, "sha256:"):
+	case digest.Digest(name).Validate() == nil: // no normalized name has neither domain nor path
 		return idName
 	case strings.Contains(name, "@"):
 		return repoDigestName
@@ -58,17 +58,24 @@ func kindOf(name string) nameKind {
 	}
 }
 
-// shortID reports whether ref may be the beginning of an image id, and gives
-// the hexadecimal digits.
-func shortID(ref string) (hex string, ok bool) {
-	hex = strings.TrimPrefix(ref, "sha256:")
-	if len(hex) < 4 || len(hex) > 64 {
-		return "", false
+// shortID reports whether ref may be the beginning of an image id, with or
+// without the algorithm in front, and gives a test of ids for it.
+func shortID(ref string) (begins func(id digest.Digest) bool, ok bool) {
+	algorithm, hex, whole := strings.Cut(ref, ":")
+	if !whole {
+		algorithm, hex = "", ref
 	}
-	for _, c := range hex {
-		if !strings.ContainsRune("0123456789abcdef", c) {
-			return "", false
+	longest := digest.SHA512.Size() * 2
+	if whole {
+		if !digest.Algorithm(algorithm).Available() {
+			return nil, false
 		}
+		longest = digest.Algorithm(algorithm).Size() * 2
 	}
-	return hex, true
+	if len(hex) < 4 || len(hex) > longest || strings.Trim(hex, "0123456789abcdef") != "" {
+		return nil, false
+	}
+	return func(id digest.Digest) bool {
+		return (!whole || id.Algorithm().String() == algorithm) && strings.HasPrefix(id.Encoded(), hex)
+	}, true
 }

@@ -33,16 +33,16 @@ type RegistryConfig struct {
 // connection is the way to one registry, for one pull.
 type connection struct {
 	remotes.Resolver
-	mu      sync.Mutex
-	clients []*http.Client // guarded by mu
+	mu         sync.Mutex
+	transports []*patient // guarded by mu
 }
 
 // close frees the connections that wait for reuse.
 func (c *connection) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, client := range c.clients {
-		client.CloseIdleConnections()
+	for _, t := range c.transports {
+		t.CloseIdleConnections()
 	}
 }
 
@@ -55,11 +55,17 @@ func (r RegistryConfig) connect(ctx context.Context, named reference.Named, auth
 		return nil, err
 	}
 	conn := &connection{}
+	shared := &patience{busy: map[string]*busyError{}}
 	options := dockerhosts.HostOptions{
 		UpdateClient: func(client *http.Client) error {
+			if _, done := client.Transport.(*patient); done {
+				return nil // a copy of one that was seen
+			}
+			t := &patient{next: client.Transport, patience: shared}
+			client.Transport = t
 			conn.mu.Lock()
 			defer conn.mu.Unlock()
-			conn.clients = append(conn.clients, client)
+			conn.transports = append(conn.transports, t)
 			return nil
 		},
 		Credentials: func(host string) (string, string, error) {

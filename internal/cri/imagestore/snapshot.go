@@ -81,9 +81,7 @@ func (s *Store) snapshot(ctx context.Context, key string, img Image, o SnapshotO
 	default:
 		return nil, fmt.Errorf("cannot prepare snapshot %q of image %s: %w", key, img.ID, explain(err))
 	}
-	s.mu.Lock()
-	s.lastUsed[img.ID] = time.Now()
-	s.mu.Unlock()
+	s.use(img.ID)
 	return mounts, nil
 }
 

@@ -47,6 +47,10 @@ type Config struct {
 	// RetryDelay is the wait before a broken fetch is tried again; it doubles
 	// with each try. Default 250 ms.
 	RetryDelay time.Duration
+	// MaxRetryAfter is how long, in sum, a request waits because the registry
+	// asks for that with Retry-After. If it asks for more, the pull fails at
+	// once, with ErrBusy. Default 2 min.
+	MaxRetryAfter time.Duration
 	// StallTimeout is how long a registry may send nothing before the request
 	// is given up and tried again. Default 1 min.
 	StallTimeout time.Duration
@@ -68,6 +72,9 @@ func (c *Config) validate() error {
 	}
 	if c.RetryDelay == 0 {
 		c.RetryDelay = 250 * time.Millisecond
+	}
+	if c.MaxRetryAfter == 0 {
+		c.MaxRetryAfter = 2 * time.Minute
 	}
 	if c.StallTimeout == 0 {
 		c.StallTimeout = time.Minute
