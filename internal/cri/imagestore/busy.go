@@ -69,7 +69,7 @@ func (p *patient) RoundTrip(r *http.Request) (*http.Response, error) {
 	if resp.StatusCode != http.StatusTooManyRequests && (resp.StatusCode != http.StatusServiceUnavailable || until.IsZero()) {
 		return resp, nil
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	busy := &busyError{host: r.URL.Host, status: resp.StatusCode, until: until, said: reasonIn(resp.Body)}
 	p.patience.note(busy)
 	return nil, busy

@@ -177,6 +177,9 @@ func (s *Store) openParts() (err error) {
 			err = errors.Join(err, bdb.Close())
 		}
 	}()
+	if err := s.dropTorn(context.Background()); err != nil {
+		return fmt.Errorf("cannot clear up after a former process: %w", err)
+	}
 	if s.blobs, err = local.NewStore(filepath.Join(s.cfg.Root, "content")); err != nil {
 		return err
 	}
