@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
+	"unicode/utf8"
 )
 
 // looksLikeJSON reports whether the file's first character opens a JSON object
@@ -14,6 +16,30 @@ import (
 func looksLikeJSON(data []byte) bool {
 	data = bytes.TrimSpace(data)
 	return len(data) > 0 && (data[0] == '{' || data[0] == '[')
+}
+
+// jsonStart is how JSON begins, unlike YAML in flow style, whose keys seldom are in
+// quotes, and unlike a template.
+var jsonStart = regexp.MustCompile(`^\s*(\{\s*["}]|\[\s*(\{\s*["}]|["\[\]]))`)
+
+// notJSON is what is wrong with a document that was meant to be JSON; nil if it
+// wasn't, or nothing is.
+func notJSON(doc document) *Problem {
+	if isMark(doc.data, "---") {
+		doc.data = append([]byte("   "), doc.data[3:]...)
+	}
+	if !jsonStart.Match(doc.data) {
+		return nil
+	}
+	g := newJSONGrower(doc)
+	for {
+		if _, _, err := g.next(); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			p := g.problem(err)
+			return &p
+		}
+	}
 }
 
 // errTooDeep comes from a JSONGrower whose input is nested beyond maxDepth.
@@ -28,20 +54,21 @@ type jsonGrower struct {
 
 	// line is the line of the file at offset, which only grows.
 	offset, line int
+	start        int // offset of the value that is read
 }
 
-func newJSONGrower(data []byte) *jsonGrower {
-	dec := json.NewDecoder(bytes.NewReader(data))
+func newJSONGrower(doc document) *jsonGrower {
+	dec := json.NewDecoder(bytes.NewReader(doc.data))
 	dec.UseNumber()
-	return &jsonGrower{doc: document{data: data}, dec: dec, line: 1}
+	return &jsonGrower{doc: doc, dec: dec, line: doc.firstLine + 1}
 }
 
 // next gives the next value of the stream, io.EOF at its end. start is the
 // offset at which it begins.
 func (g *jsonGrower) next() (n *node, size int, err error) {
-	start := int(g.dec.InputOffset())
+	g.start = int(g.dec.InputOffset())
 	n, err = g.value(0)
-	return n, int(g.dec.InputOffset()) - start, err
+	return n, int(g.dec.InputOffset()) - g.start, err
 }
 
 // lineHere is the line of the token that was just read.
@@ -143,10 +170,27 @@ func (g *jsonGrower) problem(err error) Problem {
 		p.Line = g.doc.lineOf(len(bytes.TrimRight(g.doc.data, "\n")))
 		p.Message, p.Hint = "the JSON ends in the middle of a value", "close its braces, brackets and quotes"
 	case errors.As(err, &syntax):
-		p.Message = "not JSON: " + syntax.Error()
+		at := g.wrong()
+		p.Line = g.doc.lineOf(at)
+		line := g.doc.data[bytes.LastIndexByte(g.doc.data[:at], '\n')+1:]
+		column := utf8.RuneCount(g.doc.data[:at]) - utf8.RuneCount(g.doc.data[:len(g.doc.data)-len(line)]) + 1
+		p.Message = fmt.Sprintf("not JSON at column %d: %s", column, syntax.Error())
 		p.Hint = "look for a missing comma, a trailing comma or an unquoted key"
+		if line, _, _ = bytes.Cut(line, []byte("\n")); bytes.Contains(line, []byte("{{")) {
+			p.Hint = "this looks like a template: render it first, for example with helm template"
+		}
 	default:
 		p.Message = "not JSON: " + err.Error()
 	}
 	return p
+}
+
+// wrong is the offset of the first byte that can't be there. The decoder, which reads
+// token by token, knows only about where that is.
+func (g *jsonGrower) wrong() int {
+	var syntax *json.SyntaxError
+	if err := json.Unmarshal(g.doc.data[g.start:], new(json.RawMessage)); errors.As(err, &syntax) {
+		return g.start + max(int(syntax.Offset)-1, 0)
+	}
+	return min(int(g.dec.InputOffset()), len(g.doc.data))
 }

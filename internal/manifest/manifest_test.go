@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -227,6 +228,36 @@ func TestManyProblemsAreCut(t *testing.T) {
 	_, problems := Decode("a.yaml", []byte(b.String()))
 	if last := problems[len(problems)-1]; last.Severity != Error || len(problems) != maxProblems+1 || !strings.Contains(last.Message, "1000 more") {
 		t.Errorf("%d problems, the last: %v", len(problems), last)
+	}
+}
+
+// What begins as JSON does is told what is wrong with it as JSON, whatever the file's
+// name, and where; other flow style is YAML.
+func TestBrokenJSON(t *testing.T) {
+	const hint = " (look for a missing comma, a trailing comma or an unquoted key)"
+	for text, want := range map[string]string{
+		"{\n  \"kind\": \"Pod\"\n  \"a\": 1\n}":                    "3: not JSON at column 3: invalid character '\"' after object key:value pair" + hint,
+		"{\"kind\": \"é\" \"a\": 1}":                               "1: not JSON at column 14: invalid character '\"' after object key:value pair" + hint,
+		"\n[{\"a\": [\"x\" \"y\"]}]":                               "2: not JSON at column 13: invalid character '\"' after array element" + hint,
+		"{\"a\": tru}":                                             "",
+		"{\"a\": \"\\x\"":                                          "1: not JSON at column 9: invalid character 'x' in string escape code" + hint,
+		"{\"a\": {{ .Values.x }}, \"b\": [}":                       "1: not JSON at column 8: invalid character '{' (this looks like a template: render it first, for example with helm template)",
+		"{\"a\": 1":                                                "1: the JSON ends in the middle of a value (close its braces, brackets and quotes)",
+		"# first\n---\n{\"kind\": \"Pod\",\n \"a\" 1}":             "4: not JSON at column 6: invalid character '1' after object key" + hint,
+		"{\"a\": 1}\n--- {\"kind\": \"Pod\" 2}":                    "2: not JSON at column 20: invalid character '2' after object key:value pair" + hint,
+		"{\"kind\": \"Pod\"}\n{\"kind\": \"Pod\",,}":               "2: not JSON at column 16: invalid character ',' looking for beginning of object key string" + hint,
+		"{kind: Pod, metadata: {name: a}":                          "1: not YAML: a { … } mapping is not closed (close it with })",
+		"{{ .Values.all":                                           "1: not YAML: this looks like a template (render it first, for example with helm template, or quote the value)",
+		"{\"kind\": \"Pod\", \"apiVersion\": \"v1\", # comment\n}": "",
+	} {
+		_, problems := Decode("a.yaml", []byte(text))
+		syntax := slices.DeleteFunc(problems, func(p Problem) bool { return p.Rule != RuleSyntax })
+		if want != "" {
+			want = "a.yaml:" + want
+		}
+		if diff := cmp.Diff(want, syntax.Error()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", text, diff)
+		}
 	}
 }
 

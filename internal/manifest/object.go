@@ -117,7 +117,17 @@ func decodeFile(name string, data []byte) *file {
 		if f.tooLarge(doc.firstLine+1, len(doc.data)) {
 			continue
 		}
-		if root, ok := parseYAML(doc, f.report); ok {
+		var problems Problems
+		root, ok := parseYAML(doc, func(p Problem) { problems = append(problems, p) })
+		if !ok {
+			if p := notJSON(doc); p != nil {
+				problems = Problems{*p}
+			}
+		}
+		for _, p := range problems {
+			f.report(p)
+		}
+		if ok {
 			f.document(root)
 		}
 	}
@@ -127,7 +137,7 @@ func decodeFile(name string, data []byte) *file {
 // json reads data as JSON values that follow each other. It reports false, and
 // nothing else, when the file is more likely YAML in flow style.
 func (f *file) json(data []byte) bool {
-	g := newJSONGrower(data)
+	g := newJSONGrower(document{data: data})
 	var roots []*node
 	for {
 		root, size, err := g.next()
