@@ -298,7 +298,7 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 			if r.opts.leave {
 				return r.result()
 			}
-			r.view.note("time is up after " + r.opts.timeout.String() + ", the pods are stopped")
+			r.view.note("time is up after " + r.opts.timeout.String() + "; stopping the pods")
 			r.tellBlockers()
 			if err := r.release(ctx, nil); err != nil {
 				return err

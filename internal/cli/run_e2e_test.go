@@ -133,7 +133,7 @@ func TestSecondInterruptKills(t *testing.T) {
 	r := n.start("run", n.file(pod("stubborn", "Always", 3600, "ignore-term")))
 	r.await(`^stubborn: ready`)
 	r.signal(syscall.SIGTERM)
-	r.await("once more")
+	r.await("^berth: stopping the pods; once more kills them$")
 	time.Sleep(2 * oneRequest) // or it would be the same request
 	r.signal(syscall.SIGTERM)
 	if code := r.wait(); code != 143 {
@@ -255,7 +255,7 @@ spec:
 	n.must("rm", "--all", "--force", "--grace", "0s")
 
 	out, code = n.berth("run", "--timeout", "1s", n.file(pod("slow", "Never", 1, "sleep", "1h")))
-	if code != 124 || !strings.Contains(out, "slow/main: running") {
+	if code != 124 || !strings.Contains(out, "slow/main: running") || !strings.Contains(out, "time is up after 1s; stopping the pods\n") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 	if out := n.must("ps"); out != "no pods\n" {

@@ -78,9 +78,9 @@ func (r *run) stop(ctx context.Context, sig os.Signal) error {
 	switch r.stopAsked {
 	case 1:
 		r.stopping = sig
-		r.view.note("the pods are stopped; once more kills them")
+		r.view.note("stopping the pods; once more kills them")
 	case 2:
-		r.view.note("the pods are killed")
+		r.view.note("killing the pods")
 		grace = new(int64)
 	default:
 		return nil
