@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/berth-run/berth/internal/agent"
 	"github.com/berth-run/berth/internal/home"
@@ -67,13 +68,18 @@ type app struct {
 
 // Main runs one command and returns berth's exit code.
 func Main(args []string, in io.Reader, out, errOut io.Writer) int {
-	a := &app{in: in, out: out, err: errOut}
+	a := &app{in: in, err: errOut}
+	written := &output{w: out, tell: a.complain}
+	a.out = written
 	root := newRoot(a)
 	root.SetArgs(args)
 	root.SetIn(in)
-	root.SetOut(out)
+	root.SetOut(written)
 	root.SetErr(errOut)
 	cmd, err := root.ExecuteC()
+	if written.failed() && (err == nil || errors.Is(err, errOutput)) {
+		return exitFailed
+	}
 	if err == nil {
 		return 0
 	}
@@ -140,9 +146,8 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 				return err
 			}
 			a.running = true
-			if needsRoot(cmd) && os.Geteuid() != 0 {
-				return fmt.Errorf("berth %s needs root (it makes namespaces, mounts, cgroups and networks) and runs as uid %d: try sudo berth %s",
-					cmd.Name(), os.Geteuid(), cmd.Name())
+			if uid := os.Geteuid(); needsRoot(cmd) && uid != 0 {
+				return notRoot(cmd, uid)
 			}
 			if needsRoot(cmd) {
 				if own := cmd.Annotations[ownRoot]; own != "" && !cmd.Flags().Changed("root") {
@@ -168,6 +173,7 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 	f.Int64Var(&a.podPids, "pod-pids-limit", 0, "processes and threads that each pod may have at once, -1 for no limit (default as the agent before, else no limit)")
 	f.StringVar(&a.logLevel, "log-level", "", "what the agent says of itself: debug, info, warn, error (default warn; info in the background)")
 	f.StringVar(&a.logFormat, "log-format", "text", "how it says it: text or json")
+	root.SetFlagErrorFunc(flagError)
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(helpCommand(root))
 	root.Version = version.String()
@@ -191,6 +197,19 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 		}
 	}
 	return root
+}
+
+// flagError says what a time looks like to those who gave a number.
+func flagError(_ *cobra.Command, err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) || bad.GetFlag().Value.Type() != "duration" {
+		return err
+	}
+	example := "90s"
+	if _, err := strconv.ParseFloat(bad.GetValue(), 64); err == nil {
+		example = bad.GetValue() + "s"
+	}
+	return fmt.Errorf("--%s is %q, want a time such as %s", bad.GetFlag().Name, bad.GetValue(), example)
 }
 
 // helpCommand is for those who type berth help run instead of berth run --help.
@@ -232,6 +251,11 @@ func needsRoot(cmd *cobra.Command) bool {
 		}
 	}
 	return cmd.HasParent() // berth itself only shows its help
+}
+
+func notRoot(cmd *cobra.Command, uid int) error {
+	return fmt.Errorf("%s needs root (it makes namespaces, mounts, cgroups and networks) and runs as uid %d: try sudo %s",
+		cmd.CommandPath(), uid, cmd.UseLine())
 }
 
 // complete checks the flags that all commands have.

@@ -29,6 +29,12 @@ func TestWrongCommandLines(t *testing.T) {
 		"run --frob x":                    "unknown flag: --frob",
 		"run --until never x":             `--until is "never", want ready or done`,
 		"run --timeout 0 x":               "--timeout is 0",
+		"run --timeout 5 x":               `--timeout is "5", want a time such as 5s`,
+		"run --timeout 1.5 x":             `--timeout is "1.5", want a time such as 1.5s`,
+		"run --timeout soon x":            `--timeout is "soon", want a time such as 90s`,
+		"stop --grace 5 web":              `--grace is "5", want a time such as 5s`,
+		"rm --grace 5 web":                `--grace is "5", want a time such as 5s`,
+		"logs --since 5 web":              `--since is "5", want a time such as 5s`,
 		"run -d --timeout 5s x":           "--timeout has nothing to wait for",
 		"run -o xml x":                    `-o is "xml", want auto, live, plain or json`,
 		"run -o live x":                   "-o live needs a terminal",
@@ -50,6 +56,21 @@ func TestWrongCommandLines(t *testing.T) {
 		out, code := call(strings.Fields(line)...)
 		if code != exitUsage || !strings.Contains(out, want) || !strings.HasPrefix(out, "berth: ") {
 			t.Errorf("berth %s ends with %d: %s", line, code, out)
+		}
+	}
+}
+
+func TestOthersAreToldTheWholeCommand(t *testing.T) {
+	for line, want := range map[string]string{
+		"image ls": "berth image ls needs root (it makes namespaces, mounts, cgroups and networks) and runs as uid 5: try sudo berth image ls",
+		"run":      "berth run needs root (it makes namespaces, mounts, cgroups and networks) and runs as uid 5: try sudo berth run FILE...",
+	} {
+		cmd, _, err := newRoot(&app{}).Find(strings.Fields(line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := notRoot(cmd, 5).Error(); got != want {
+			t.Errorf("berth %s: %s", line, got)
 		}
 	}
 }

@@ -34,9 +34,12 @@ it goes on until the last of them is stopped. A pod that ended while nobody was
 there to tell (berth was killed) is not run a second time: the next berth run
 tells how it ended.
 
+Signals of one kind within 300 ms are one request, since timeout(1) and terminals
+that close send more than one.
+
 Exit codes of berth itself: 1 something failed, 2 a manifest or the command line
-is wrong (nothing was started), 124 --timeout passed, 130 or 143 stopped by
-Ctrl-C or SIGTERM.`,
+is wrong (nothing was started), 124 --timeout passed, 129, 130, 141 or 143 stopped
+by SIGHUP, Ctrl-C, a reader of its output that left, or SIGTERM.`,
 		Example: `  berth run pod.yaml                     # watch it, Ctrl-C stops it
   berth run --until ready web.yaml db.yaml --timeout 1m
   berth run --detach pods/               # all files of a folder

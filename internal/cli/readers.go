@@ -2,7 +2,6 @@ package cli
 
 import (
 	"io"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,7 +11,7 @@ import (
 // at its other end has left.
 func readerLeft(outs ...io.Writer) bool {
 	for _, out := range outs {
-		f, ok := out.(*os.File)
+		f, ok := asFile(out)
 		if !ok {
 			continue
 		}

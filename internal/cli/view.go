@@ -36,7 +36,7 @@ type view interface {
 // newView chooses how a run is shown: live, plain or json; auto: live on a
 // terminal, else plain.
 func (a *app) newView(kind string) (view, error) {
-	out, isFile := a.out.(*os.File)
+	out, isFile := asFile(a.out)
 	onTerminal := isFile && term.IsTerminal(int(out.Fd())) && os.Getenv("TERM") != "dumb" //nolint:gosec // a descriptor fits
 	if kind == "auto" {
 		kind = "plain"
