@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berth-run/berth/internal/cri/imagestore"
@@ -20,7 +21,7 @@ func (s *Service) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]
 			return nil, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, lookupFailed(err)
 		}
 		return []*runtimeapi.Image{criImage(img)}, nil
 	}
@@ -43,7 +44,7 @@ func (s *Service) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec, v
 		return &runtimeapi.ImageStatusResponse{}, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, lookupFailed(err)
 	}
 	r := &runtimeapi.ImageStatusResponse{Image: criImage(img)}
 	if verbose {
@@ -56,6 +57,14 @@ func (s *Service) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec, v
 	return r, nil
 }
 
+// lookupFailed gives the error of a look-up by name its code.
+func lookupFailed(err error) error {
+	if errors.Is(err, imagestore.ErrInvalidReference) || errors.Is(err, imagestore.ErrAmbiguous) {
+		return &codedError{codes.InvalidArgument, err}
+	}
+	return err
+}
+
 func criImage(img imagestore.Image) *runtimeapi.Image {
 	out := &runtimeapi.Image{
 		Id:          img.ID,
@@ -63,6 +72,8 @@ func criImage(img imagestore.Image) *runtimeapi.Image {
 		RepoDigests: img.Digests,
 		Size:        uint64(img.Size),
 		Pinned:      img.Pinned,
+		// Equal for all names of the image, so it says none of them.
+		Spec: &runtimeapi.ImageSpec{Image: img.ID, Annotations: img.Annotations},
 	}
 	// The user without its group: a number, else a name.
 	user, _, _ := strings.Cut(img.Spec.Config.User, ":")

@@ -2,11 +2,15 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	crierrors "k8s.io/cri-api/pkg/errors"
+
+	"github.com/berth-run/berth/internal/cri/imagestore"
 )
 
 // PullImage fetches an image and returns its id. Cancelling ctx stops the pull,
@@ -17,7 +21,56 @@ func (s *Service) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, aut
 	}
 	img, err := s.cfg.Images.Pull(ctx, spec.GetImage(), auth, nil)
 	if err != nil {
-		return "", fmt.Errorf("cannot pull image %q: %w", spec.GetImage(), err)
+		return "", pullFailed(ctx.Err(), err)
 	}
 	return img.ID, nil
 }
+
+// pullCodes are the codes of the errors of a pull.
+var pullCodes = []struct {
+	err  error
+	code codes.Code
+}{
+	{imagestore.ErrInvalidReference, codes.InvalidArgument},
+	{imagestore.ErrMissing, codes.NotFound},
+	{imagestore.ErrPlatform, codes.NotFound},
+	{imagestore.ErrDenied, codes.Unauthenticated},
+	{imagestore.ErrNoSpace, codes.ResourceExhausted},
+	{imagestore.ErrNotImage, codes.FailedPrecondition},
+	{imagestore.ErrDamaged, codes.DataLoss},
+	{imagestore.ErrClosed, codes.Unavailable},
+}
+
+// pullFailed gives the error of a pull its code; given is what ended the caller's
+// context, if something did. That comes first: a caller who does not wait any
+// longer learns nothing of the registry.
+//
+// The kubelet knows an unavailable registry by how the text begins, and looks at
+// the text only if the code says nothing.
+func pullFailed(given, err error) error {
+	switch {
+	case errors.Is(given, context.DeadlineExceeded):
+		return &codedError{codes.DeadlineExceeded, err}
+	case given != nil:
+		return &codedError{codes.Canceled, err}
+	}
+	for _, c := range pullCodes {
+		if errors.Is(err, c.err) {
+			return &codedError{c.code, err}
+		}
+	}
+	if imagestore.Unavailable(err) {
+		err = fmt.Errorf("%w: %w", crierrors.ErrRegistryUnavailable, err)
+	}
+	return &codedError{codes.Unknown, err}
+}
+
+// codedError gives an error a code and leaves it what it is.
+type codedError struct {
+	code codes.Code
+	err  error
+}
+
+func (e *codedError) Error() string              { return e.err.Error() }
+func (e *codedError) Unwrap() error              { return e.err }
+func (e *codedError) GRPCStatus() *status.Status { return status.New(e.code, e.err.Error()) }
