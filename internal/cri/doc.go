@@ -23,5 +23,6 @@
 // # What it never does
 //
 // It knows nothing of pods beyond what the CRI says, restarts nothing, and
-// chooses nothing that its caller could have chosen.
+// chooses nothing that its caller could have chosen. It removes nothing unasked,
+// unless Config.GC says what.
 package cri

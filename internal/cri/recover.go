@@ -100,7 +100,7 @@ func (s *Service) adoptSandbox(sb *sandbox, inShim map[string]shim.Status) {
 		return
 	}
 	s.log.Warn("a sandbox has lost its namespaces and can't be used any more", "id", sb.id)
-	if err := s.changeSandbox(sb, func(r *store.Sandbox) { r.State = store.SandboxNotReady }); err != nil {
+	if err := s.markStopped(sb); err != nil {
 		s.log.Error("cannot record the end of a sandbox", "id", sb.id, "err", err)
 	}
 }

@@ -143,7 +143,7 @@ func (s *Service) pauseExited(sb *sandbox) error {
 		return nil
 	}
 	s.log.Warn("pause process ended, the sandbox can't be used any more", "id", sb.id)
-	err := s.changeSandbox(sb, func(r *store.Sandbox) { r.State = store.SandboxNotReady })
+	err := s.markStopped(sb)
 	s.emit(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, sb.id, sb.id)
 	return err
 }

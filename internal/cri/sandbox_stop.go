@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -33,7 +34,7 @@ func (s *Service) StopPodSandbox(ctx context.Context, id string) error {
 func (s *Service) stopSandbox(ctx context.Context, sb *sandbox) error {
 	wasReady := sb.state() == store.SandboxReady
 	if wasReady { // from here on it takes no new containers
-		if err := s.changeSandbox(sb, func(r *store.Sandbox) { r.State = store.SandboxNotReady }); err != nil {
+		if err := s.markStopped(sb); err != nil {
 			return err
 		}
 	}
@@ -47,6 +48,11 @@ func (s *Service) stopSandbox(ctx context.Context, sb *sandbox) error {
 		s.emit(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, sb.id, sb.id)
 	}
 	return nil
+}
+
+// markStopped records that a sandbox is not ready any more, for good.
+func (s *Service) markStopped(sb *sandbox) error {
+	return s.changeSandbox(sb, func(r *store.Sandbox) { r.State, r.StoppedAt = store.SandboxNotReady, time.Now() })
 }
 
 // killContainers ends every container of a sandbox, all at once.

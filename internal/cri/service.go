@@ -35,6 +35,8 @@ type Config struct {
 	LogMaxBytes int64 // a container's log is rotated when it grows beyond; 0: never
 	LogMaxFiles int   // files kept of a container's log, the current one included
 
+	GC GC // removes what is dead or unused; default: nothing
+
 	StreamAddr string // where exec, attach and port-forward are served; default a free port of 127.0.0.1
 
 	Version string       // reported by Version; default "unknown"
@@ -58,7 +60,7 @@ func (c *Config) validate() error {
 	if c.ShimBinary != "" && !filepath.IsAbs(c.ShimBinary) {
 		errs = append(errs, fmt.Errorf("cri: Config.ShimBinary is %q, want an absolute path", c.ShimBinary))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.GC.validate())...)
 }
 
 // Service is the runtime. It is safe for concurrent use. Use: New, Recover, then
@@ -140,6 +142,9 @@ func (s *Service) Run(ctx context.Context) error {
 	g.Go(func() error { return s.cfg.Shim.Events(ctx, func(e shim.Event) { s.shimEvent(ctx, e) }) })
 	g.Go(func() error { return s.stream.Run(ctx) })
 	g.Go(func() error { return s.keepObserving(ctx) })
+	if s.cfg.GC.Every > 0 {
+		g.Go(func() error { return s.keepCollecting(ctx) })
+	}
 	err := g.Wait()
 	if errors.Is(err, context.Canceled) {
 		return nil

@@ -16,7 +16,8 @@ type Sandbox struct {
 	Handler   string                                                             `json:"handler,omitempty"`
 	CreatedAt time.Time                                                          `json:"createdAt"`
 	State     SandboxState                                                       `json:"state"`
-	IPs       []string                                                           `json:"ips,omitempty"` // primary first; empty with the host's network
+	StoppedAt time.Time                                                          `json:"stoppedAt,omitzero"` // when it became not ready
+	IPs       []string                                                           `json:"ips,omitempty"`      // primary first; empty with the host's network
 }
 
 func (s Sandbox) whole() bool { return s.ID != "" && s.Config.P != nil }
