@@ -104,6 +104,11 @@ func (a *Agent) Pods() []*corev1.Pod {
 // otherwise. One that is to be removed has a deletion timestamp instead.
 func Stopping(s *corev1.PodStatus) bool { return s.Reason != "" && !terminal(s) }
 
+// Ending says that a pod ends by itself: its sidecars are being stopped.
+func Ending(spec *corev1.PodSpec, s *corev1.PodStatus) bool {
+	return !terminal(s) && lifecycle.Ending(spec, s)
+}
+
 func terminal(s *corev1.PodStatus) bool {
 	return s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed
 }
@@ -133,7 +138,7 @@ func (a *Agent) Stop(namespace, name string, grace *int64) (Ref, error) {
 	if !ok {
 		return Ref{}, fmt.Errorf("%w: %s/%s", ErrNoPod, namespace, name)
 	}
-	stop := lifecycle.Stop{Reason: "Stopped", Message: "stopped by berth stop"}
+	stop := lifecycle.Stop{Reason: "Stopped", Message: "stopped by berth stop", AsDeleted: true}
 	if grace != nil {
 		d := time.Duration(*grace) * time.Second
 		stop.Grace = &d

@@ -54,7 +54,8 @@ func stopCommand(a *app) *cobra.Command {
 		Short: "Stop pods; they stay listed, with their logs",
 		Long: `Stop pods in order, sidecars last, each container with its stop signal and then,
 when the grace period is over, by force. Stopped pods stay in berth ps, with
-their logs, until berth rm.`,
+their logs, until berth rm: as succeeded if all their main containers ended with
+exit code 0, else as failed.`,
 		Example: `  berth stop web
   berth stop --all --grace 2s`,
 		ValidArgsFunction: a.completePods,

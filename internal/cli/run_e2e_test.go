@@ -97,9 +97,15 @@ func TestAPodThatIsReadyRunsOnInTheBackground(t *testing.T) {
 	if out, code := n.berth("cleanup", "-y"); code != 1 || !strings.Contains(out, "an agent (process ") {
 		t.Errorf("cleanup under an agent ends with %d: %s", code, out)
 	}
+	follower := n.start("run", n.file(text))
+	follower.await(`^web: ready`)
 	n.must("stop", "web")
-	if out := n.must("ps"); !strings.Contains(out, "Stopped") {
-		t.Errorf("a stopped pod is shown as:\n%s", out)
+	if out := n.must("ps"); !regexp.MustCompile(`web +succeeded `).MatchString(out) {
+		t.Errorf("a pod that was stopped and ended well is shown as:\n%s", out)
+	}
+	follower.await(`^web: succeeded: Stopped: stopped by berth stop$`)
+	if code := follower.wait(); code != 0 {
+		t.Errorf("the run of a pod that was stopped and ended well ends with %d", code)
 	}
 	if out := n.must("logs", "web"); !strings.Contains(out, "SIGTERM") {
 		t.Errorf("the log of a stopped pod is:\n%s", out)

@@ -29,10 +29,13 @@ type Input struct {
 }
 
 // Stop is a wish of the node to end a pod: eviction, preemption, shutdown.
-// The pod ends as Failed with Reason and Message.
+// The pod ends as Failed with Reason and Message, but for AsDeleted.
 type Stop struct {
 	Reason  string
 	Message string
+	// AsDeleted says that the pod's exit codes tell whether it failed, as they do of
+	// a pod that is deleted: it was asked for by who runs the pod.
+	AsDeleted bool
 	// Grace replaces the pod's grace period where it is shorter; nil: the pod's.
 	Grace *time.Duration
 	// Conditions are reported with the stop, for example DisruptionTarget.

@@ -54,6 +54,7 @@ func newScenarioWorld() *scenarioWorld {
 //	probe NAME KIND OUTCOME      a probe turns
 //	delete [GRACE]               the pod is deleted
 //	stop REASON [GRACE]          the node ends the pod
+//	halt                         the user ends the pod, which stays
 //	reject REASON                admission refuses the pod
 //	image NAME IMAGE             the spec changes
 //	ephemeral NAME               an ephemeral container is added
@@ -153,6 +154,8 @@ func (w *scenarioWorld) do(line string) error {
 			w.in.Stop.Grace = &g
 			return err
 		}
+	case "halt":
+		w.in.Stop = &Stop{Reason: "Stopped", Message: "the user says so", AsDeleted: true}
 	case "reject":
 		w.in.Reject = &Reject{Reason: arg(1), Message: "it cannot run here"}
 	case "image":

@@ -43,7 +43,7 @@ func (v *view) ends() []End {
 		if s.Grace != nil {
 			g = min(g, max(*s.Grace, 0))
 		}
-		ends = append(ends, End{Grace: g, Reason: s.Reason, Message: s.Message, Failed: true, Conditions: s.Conditions})
+		ends = append(ends, End{Grace: g, Reason: s.Reason, Message: s.Message, Failed: !s.AsDeleted, Conditions: s.Conditions})
 	}
 	if v.pod.DeletionTimestamp != nil {
 		g := grace
