@@ -110,7 +110,7 @@ func (p *podState) over() bool { return p.gone || p.status != nil && isTerminal(
 
 // stopping says that the pod is being ended and has not ended yet.
 func (p *podState) stopping() bool {
-	return !p.over() && (p.asked || p.status != nil && agent.Stopping(p.status))
+	return !p.over() && (p.asked || p.status != nil && (agent.Stopping(p.status) || agent.Ending(p.spec, p.status)))
 }
 
 func isReady(s *corev1.PodStatus) bool {

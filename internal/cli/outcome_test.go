@@ -145,11 +145,12 @@ func TestPodsThatAreBeingStopped(t *testing.T) {
 		"nothing is known of it":         {"unknown", true, "stopping", "p: is being stopped"},
 		"it has ended":                   {"Failed:Stopped a=end:0", true, "failed: Stopped", "p: failed: Stopped"},
 		"nobody asked":                   {"Running a=ready", false, "ready", "p: is Running"},
+		"its sidecar goes on":            {"Running a=end:0 *s=ready", false, "stopping", "p: is being stopped"},
 		"its end is that of a container": {"Succeeded a=end:0", false, "succeeded", "p: succeeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := parsePod(t, "p", c.pod)
-			p.asked = c.asked
+			p.asked, p.spec.RestartPolicy = c.asked, corev1.RestartPolicyNever
 			if word, _ := podWord(p); word != c.word {
 				t.Errorf("its state is %q, want %q", word, c.word)
 			}
