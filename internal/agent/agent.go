@@ -128,7 +128,7 @@ func (a *Agent) openHeart() (err error) {
 	}
 	facts := lifecycle.Facts{RuntimeName: runtimeName, HostIPs: a.host.ips, RecursiveReadOnly: a.host.rro}
 	a.workers, err = podworker.NewWorkers(podworker.Config{
-		Runtime: a.runtime, Records: histories, Hooks: hooks.New(a.runtime),
+		Runtime: a.runtime, Records: histories, Hooks: hooks.New(a.runtime, a.log),
 		Probes: a.probes, Status: reporter{a}, Recorder: a.feed,
 		Facts: func(*corev1.Pod) lifecycle.Facts { return facts },
 		Log:   a.log,

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -21,7 +22,7 @@ import (
 	"github.com/berth-run/berth/internal/lifecycle"
 )
 
-// maxOutput limits what of a command's output gets into an error, in bytes.
+// maxOutput limits what of a command's output gets into the log, in bytes.
 const maxOutput = 1 << 10
 
 // maxBody is how much of an HTTP answer is read; more is of no interest.
@@ -52,11 +53,12 @@ type Hook struct {
 type Runner struct {
 	exec   Execer
 	client *http.Client
+	log    *slog.Logger
 }
 
-// New returns a Runner; exec is required.
-func New(exec Execer) *Runner {
-	return &Runner{exec: exec, client: httpget.NewClients().HTTP1}
+// New returns a Runner; exec and log are required.
+func New(exec Execer, log *slog.Logger) *Runner {
+	return &Runner{exec: exec, client: httpget.NewClients().HTTP1, log: log}
 }
 
 // Run runs a hook and returns when it has ended. Its error, if any, is a
@@ -79,7 +81,7 @@ func (r *Runner) run(ctx context.Context, h Hook) error {
 	case h.Handler == nil:
 		return errors.New("has no handler")
 	case h.Handler.Exec != nil:
-		return r.command(ctx, h.ContainerID, h.Handler.Exec.Command)
+		return r.command(ctx, h)
 	case h.Handler.HTTPGet != nil:
 		return r.request(ctx, h)
 	case h.Handler.Sleep != nil:
@@ -88,30 +90,24 @@ func (r *Runner) run(ctx context.Context, h Hook) error {
 	return errors.New("has no handler that berth knows; use exec, httpGet or sleep")
 }
 
-func (r *Runner) command(ctx context.Context, containerID string, command []string) error {
-	output, code, err := r.exec.Exec(ctx, containerID, command)
+// command runs a hook's command. What it wrote stays out of the error, which gets into
+// events and statuses: it may hold secrets. Who wants it has the log.
+func (r *Runner) command(ctx context.Context, h Hook) error {
+	command := h.Handler.Exec.Command
+	output, code, err := r.exec.Exec(ctx, h.ContainerID, command)
+	if err == nil && code == 0 {
+		return nil
+	}
+	r.log.Debug("the command of a hook failed", "pod", h.Pod.Namespace+"/"+h.Pod.Name, "uid", h.Pod.UID, "container", h.Container.Name,
+		"command", command, "code", code, "error", err, "output", string(output[:min(len(output), maxOutput)]))
 	name := strings.Join(command, " ")
 	switch {
-	case err == nil && code == 0:
-		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("command %q was %w%s", name, cutOff(ctx), quoted(output))
+		return fmt.Errorf("command %q was %w", name, cutOff(ctx))
 	case err != nil:
 		return fmt.Errorf("cannot run command %q: %w", name, err)
 	}
-	return fmt.Errorf("command %q exited with code %d%s", name, code, quoted(output))
-}
-
-// quoted is output as the end of an error; empty output is no end.
-func quoted(output []byte) string {
-	text := strings.TrimSpace(strings.ToValidUTF8(string(output[:min(len(output), maxOutput)]), "\uFFFD"))
-	if text == "" {
-		return ""
-	}
-	if len(output) > maxOutput {
-		text += "…"
-	}
-	return ": " + text
+	return fmt.Errorf("command %q exited with code %d", name, code)
 }
 
 // request asks an HTTP server. Any answer is success, whatever its status: so it

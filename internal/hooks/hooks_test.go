@@ -1,11 +1,13 @@
 package hooks
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -22,6 +24,9 @@ import (
 
 	"github.com/berth-run/berth/internal/lifecycle"
 )
+
+// quiet is the log of those who don't look at it.
+var quiet = slog.New(slog.DiscardHandler)
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -58,26 +63,26 @@ func wantFailed(t *testing.T, err error, reason, message string) {
 }
 
 func TestCommands(t *testing.T) {
-	long := strings.Repeat("x", 5000)
 	for name, c := range map[string]struct {
 		output  string
 		code    int32
 		err     error
-		message string // empty: success
+		message string // whole; empty: success
 	}{
-		"exit code 0 is success":              {"fine", 0, nil, ""},
-		"another is failure, with the output": {"no such table\n", 3, nil, `postStart hook: command "/bin/setup --all" exited with code 3: no such table`},
-		"without output":                      {"", 1, nil, "exited with code 1"},
-		"long output is cut":                  {long, 1, nil, "code 1: " + long[:1024] + "…"},
-		"one that can't be run":               {"", 0, errors.New("no such file"), `cannot run command "/bin/setup --all": no such file`},
+		"exit code 0 is success": {"fine", 0, nil, ""},
+		// Events and statuses are read by many, and what a command writes may be a secret.
+		"another is failure, without the output": {"password: hunter2\n", 3, nil, `postStart hook: command "/bin/setup --all" exited with code 3`},
+		"one that can't be run":                  {"", 0, errors.New("no such file"), `postStart hook: cannot run command "/bin/setup --all": no such file`},
 	} {
 		t.Run(name, func(t *testing.T) {
+			var logged bytes.Buffer
+			log := slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 			r := New(execFunc(func(_ context.Context, id string, command []string) ([]byte, int32, error) {
 				if id != "c1" || len(command) != 2 {
 					t.Errorf("ran %q in %s", command, id)
 				}
 				return []byte(c.output), c.code, c.err
-			}))
+			}), log)
 			err := r.Run(t.Context(), hookOf(corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/setup", "--all"}}}, false))
 			if c.message == "" {
 				if err != nil {
@@ -86,6 +91,12 @@ func TestCommands(t *testing.T) {
 				return
 			}
 			wantFailed(t, err, "PostStartHookError", c.message)
+			if err.Error() != (&lifecycle.Failed{Reason: "PostStartHookError", Message: c.message}).Error() {
+				t.Errorf("the error says more: %v", err)
+			}
+			if text := logged.String(); !strings.Contains(text, "level=DEBUG") || !strings.Contains(text, strings.TrimSpace(c.output)) {
+				t.Errorf("the log has not the output: %s", text)
+			}
 		})
 	}
 }
@@ -102,7 +113,7 @@ func TestCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := New(execFunc(hang))
+				r := New(execFunc(hang), quiet)
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				began := time.Now()
@@ -121,7 +132,7 @@ func TestCutOff(t *testing.T) {
 func TestSleepLastsAsLongAsAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		if err := New(nil).Run(t.Context(), hookOf(corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 7}}, true)); err != nil {
+		if err := New(nil, quiet).Run(t.Context(), hookOf(corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 7}}, true)); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(began); took != 7*time.Second {
@@ -131,7 +142,7 @@ func TestSleepLastsAsLongAsAsked(t *testing.T) {
 }
 
 func TestNoHandler(t *testing.T) {
-	wantFailed(t, New(nil).Run(t.Context(), hookOf(corev1.LifecycleHandler{}, false)), "PostStartHookError", "use exec, httpGet or sleep")
+	wantFailed(t, New(nil, quiet).Run(t.Context(), hookOf(corev1.LifecycleHandler{}, false)), "PostStartHookError", "use exec, httpGet or sleep")
 }
 
 func get(t *testing.T, url, path string, scheme corev1.URIScheme) corev1.LifecycleHandler {
@@ -174,7 +185,7 @@ func TestRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen = nil
-			if err := New(nil).Run(t.Context(), hookOf(c.handler, false)); err != nil {
+			if err := New(nil, quiet).Run(t.Context(), hookOf(c.handler, false)); err != nil {
 				t.Fatal(err)
 			}
 			if len(seen) != 1 || seen[0] != c.want {
@@ -183,8 +194,8 @@ func TestRequests(t *testing.T) {
 		})
 	}
 	plain.Close()
-	wantFailed(t, New(nil).Run(t.Context(), hookOf(get(t, plain.URL, "/start", "HTTP"), true)), "PreStopHookError", "connection refused")
-	wantFailed(t, New(nil).Run(t.Context(), hookOf(get(t, plain.URL, "/start", "HTTPS"), true)), "PreStopHookError", "connection refused")
+	wantFailed(t, New(nil, quiet).Run(t.Context(), hookOf(get(t, plain.URL, "/start", "HTTP"), true)), "PreStopHookError", "connection refused")
+	wantFailed(t, New(nil, quiet).Run(t.Context(), hookOf(get(t, plain.URL, "/start", "HTTPS"), true)), "PreStopHookError", "connection refused")
 }
 
 func TestRequestIsCutOff(t *testing.T) {
@@ -194,5 +205,5 @@ func TestRequestIsCutOff(t *testing.T) {
 	defer close(release)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-arrived; cancel() }()
-	wantFailed(t, New(nil).Run(ctx, hookOf(get(t, s.URL, "/", "HTTP"), true)), "PreStopHookError", "no longer wanted")
+	wantFailed(t, New(nil, quiet).Run(ctx, hookOf(get(t, s.URL, "/", "HTTP"), true)), "PreStopHookError", "no longer wanted")
 }
