@@ -223,18 +223,6 @@ func (m *Manager) SetAPI(uid types.UID, api APIUID) {
 	m.send(e)
 }
 
-// Keep drops all pods that known denies: orphans, which left without Finished.
-// Nothing more is sent of them. known must not block.
-func (m *Manager) Keep(known func(types.UID) bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for uid, e := range m.pods {
-		if !e.finished && !known(uid) {
-			m.drop(e)
-		}
-	}
-}
-
 // Get returns the newest status of a pod; ok is false if none was set.
 func (m *Manager) Get(uid types.UID) (u Update, ok bool) {
 	m.mu.Lock()

@@ -387,25 +387,6 @@ func TestGoneMirrorDoesNotStopTheNext(t *testing.T) {
 	})
 }
 
-func TestOrphansAreDropped(t *testing.T) {
-	withManager(t, func(context.Context, string) error { return errors.New("down") }, nil, func(t *testing.T, m *Manager, sink *fakeSink) {
-		m.Set(podOf("web", "u1"), status("a", false))
-		m.Set(podOf("db", "u2"), status("a", false))
-		synctest.Wait()
-		m.Keep(func(uid types.UID) bool { return uid == "u2" })
-		before := len(sink.got())
-		time.Sleep(time.Minute)
-		for _, call := range sink.got()[before:] {
-			if !strings.Contains(call, "db/u2") {
-				t.Errorf("call %q", call)
-			}
-		}
-		if _, ok := m.Get("u1"); ok {
-			t.Error("it is still known")
-		}
-	})
-}
-
 func TestDrainWaitsForTheSinks(t *testing.T) {
 	withManager(t, slowly, nil, func(t *testing.T, m *Manager, sink *fakeSink) {
 		if err := m.Drain(t.Context()); err != nil {
