@@ -31,7 +31,7 @@ type host struct {
 	rro           bool // mounts can be read-only recursively
 }
 
-func inspectHost(bridge string) (host, error) {
+func inspectHost(bridge, root string) (host, error) {
 	h := host{ips: hostIPs(bridge), cgroupV2: cgroups.IsCgroup2UnifiedMode(), hugePageSizes: cgroups.HugePageSizes()}
 	name, err := os.Hostname()
 	if err != nil {
@@ -43,9 +43,15 @@ func inspectHost(bridge string) (host, error) {
 		return h, fmt.Errorf("cannot read the machine's memory: %w", err)
 	}
 	h.memoryBytes = int64(si.Totalram) * int64(si.Unit) //nolint:gosec // fits; the types differ between architectures
+	var disk unix.Statfs_t
+	if err := unix.Statfs(root, &disk); err != nil {
+		return h, fmt.Errorf("cannot read the size of the disk of %s: %w", root, err)
+	}
 	h.allocatable = corev1.ResourceList{
-		corev1.ResourceCPU:    *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
-		corev1.ResourceMemory: *resource.NewQuantity(h.memoryBytes, resource.BinarySI),
+		// Containers write there: what the kubelet calls nodefs.
+		corev1.ResourceEphemeralStorage: *resource.NewQuantity(int64(disk.Blocks)*disk.Frsize, resource.BinarySI), //nolint:gosec // fits
+		corev1.ResourceCPU:              *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
+		corev1.ResourceMemory:           *resource.NewQuantity(h.memoryBytes, resource.BinarySI),
 	}
 	// A machine without /etc/hosts is odd, and no reason not to run pods.
 	h.hostsFile, _ = os.ReadFile("/etc/hosts")

@@ -67,7 +67,7 @@ func claim(ctx context.Context, cfg Config, use home.Use) (*Runtime, error) {
 	r := &Runtime{cfg: cfg, log: cfg.Log, lock: lock}
 	r.closers.add(lock.Close)
 	r.cfg.chooseRanges()
-	if r.host, err = inspectHost(cfg.Bridge); err != nil {
+	if r.host, err = inspectHost(cfg.Bridge, cfg.home.Root); err != nil {
 		return nil, errors.Join(err, r.closers.close())
 	}
 	return r, nil

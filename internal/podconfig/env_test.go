@@ -82,6 +82,7 @@ func TestEnvironmentRules(t *testing.T) {
 		"a value with a NUL byte fails":                   {corev1.Container{EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "nul"}}}}}, nil, "NUL"},
 		"a name with an equals sign fails":                {corev1.Container{EnvFrom: []corev1.EnvFromSource{{Prefix: "A=", ConfigMapRef: configMap("b").ConfigMapRef}}}, nil, "rename it"},
 		"the node's name is that of this node":            {corev1.Container{Env: []corev1.EnvVar{{Name: "X", ValueFrom: fieldRef("spec.nodeName")}}}, []string{"X=this"}, ""},
+		"the service account is the default one":          {corev1.Container{Env: []corev1.EnvVar{{Name: "X", ValueFrom: fieldRef("spec.serviceAccountName")}}}, []string{"X=default"}, ""},
 		"an unknown field fails":                          {corev1.Container{Env: []corev1.EnvVar{{Name: "X", ValueFrom: fieldRef("spec.containers")}}}, nil, "spec.containers"},
 	}
 	pod := &corev1.Pod{}

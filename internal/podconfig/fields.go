@@ -21,7 +21,7 @@ func field(pod *corev1.Pod, ref *corev1.ObjectFieldSelector, f ContainerFacts) (
 	case "spec.nodeName", "spec.host":
 		return cmp.Or(f.NodeName, pod.Spec.NodeName), nil
 	case "spec.serviceAccountName":
-		return pod.Spec.ServiceAccountName, nil
+		return cmp.Or(pod.Spec.ServiceAccountName, "default"), nil // as admission fills it in
 	case "status.podIP":
 		return first(f.PodIPs), nil
 	case "status.podIPs":
