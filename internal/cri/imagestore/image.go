@@ -193,6 +193,12 @@ func (s *Store) parseConfig(raw []byte, m imgspec.Manifest) (imgspec.Image, erro
 	if err := json.Unmarshal(raw, &config); err != nil {
 		return config, fmt.Errorf("%w: cannot parse config %s: %w", ErrNotImage, m.Config.Digest, err)
 	}
+	for _, d := range config.RootFS.DiffIDs {
+		// Snapshots are named by these: nothing else of ours is to be meant.
+		if err := d.Validate(); err != nil {
+			return config, fmt.Errorf("%w: config %s names digest %q: %w", ErrNotImage, m.Config.Digest, d, err)
+		}
+	}
 	if len(config.RootFS.DiffIDs) != len(m.Layers) {
 		return config, fmt.Errorf("%w: config lists %d layers, manifest %d", ErrNotImage, len(config.RootFS.DiffIDs), len(m.Layers))
 	}
