@@ -324,23 +324,6 @@ func (c *Client) Update(ctx context.Context, id string, r *specs.LinuxResources)
 	return err
 }
 
-// Stats reads the container's cgroups.
-func (c *Client) Stats(ctx context.Context, id string) (Stats, error) {
-	r, err := repeat(ctx, c, func(s shimpb.ShimClient) (*shimpb.StatsResponse, error) {
-		return s.Stats(ctx, &shimpb.ContainerRequest{Id: id})
-	})
-	if err != nil {
-		return Stats{}, err
-	}
-	return Stats{
-		At: timeOf(r.At), CPUUsage: time.Duration(r.CpuUsageNs),
-		MemoryUsageBytes: r.MemoryUsageBytes, MemoryWorkingSetBytes: r.MemoryWorkingSetBytes,
-		MemoryRSSBytes: r.MemoryRssBytes, MemoryLimitBytes: r.MemoryLimitBytes,
-		PageFaults: r.PageFaults, MajorPageFaults: r.MajorPageFaults,
-		PIDs: r.Pids, PIDsLimit: r.PidsLimit, OOMKills: r.OomKills, LogLinesDropped: r.LogLinesDropped,
-	}, nil
-}
-
 // Shutdown ends the shim and closes the client. It is refused with ErrState, and
 // the client stays open, while containers exist.
 func (c *Client) Shutdown(ctx context.Context) error {

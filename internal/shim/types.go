@@ -139,23 +139,6 @@ type AttachRequest struct {
 	Resize         <-chan Size // for a container with a terminal; may be nil
 }
 
-// Stats is a reading of a container's cgroups.
-type Stats struct {
-	At               time.Time
-	CPUUsage         time.Duration // since the container was made
-	MemoryUsageBytes uint64
-	// MemoryWorkingSetBytes is usage less inactive file pages, the kubelet's
-	// measure of what can't be reclaimed.
-	MemoryWorkingSetBytes uint64
-	MemoryRSSBytes        uint64
-	MemoryLimitBytes      uint64 // 0: none
-	PageFaults            uint64
-	MajorPageFaults       uint64
-	PIDs, PIDsLimit       uint64 // limit 0: none
-	OOMKills              uint64
-	LogLinesDropped       uint64 // output lost because the log could not be written
-}
-
 // exitCode is the shell's code of a process ended by sig.
 func exitCode(sig syscall.Signal) int32 { return 128 + int32(sig) }
 

@@ -250,12 +250,16 @@ func (v *service) Update(_ context.Context, r *shimpb.UpdateRequest) (*shimpb.Em
 	return &shimpb.Empty{}, shim.ToRPC(err)
 }
 
-func (v *service) Stats(_ context.Context, r *shimpb.ContainerRequest) (*shimpb.StatsResponse, error) {
+func (v *service) Stats(_ context.Context, r *shimpb.StatsRequest) (*shimpb.StatsResponse, error) {
+	if r.Cgroup != "" {
+		st, err := groupStats(r.Cgroup)
+		return st, shim.ToRPC(err)
+	}
 	c, err := v.s.find(r.Id)
 	if err != nil {
 		return nil, shim.ToRPC(err)
 	}
-	st, err := c.stats()
+	st, err := c.stats(r.Detailed)
 	return st, shim.ToRPC(err)
 }
 

@@ -1484,27 +1484,116 @@ func (x *UpdateRequest) GetResources() []byte {
 	return nil
 }
 
+// StatsRequest began as ContainerRequest: its first field must stay the same.
+type StatsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Set: of this cgroup, a path below each hierarchy, and not of a container.
+	// An older shim answers that there is no container "".
+	Cgroup        string `protobuf:"bytes,2,opt,name=cgroup,proto3" json:"cgroup,omitempty"`
+	Detailed      bool   `protobuf:"varint,3,opt,name=detailed,proto3" json:"detailed,omitempty"` // also what costs more to read
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StatsRequest) Reset() {
+	*x = StatsRequest{}
+	mi := &file_shim_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StatsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StatsRequest) ProtoMessage() {}
+
+func (x *StatsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shim_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
+func (*StatsRequest) Descriptor() ([]byte, []int) {
+	return file_shim_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *StatsRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *StatsRequest) GetCgroup() string {
+	if x != nil {
+		return x.Cgroup
+	}
+	return ""
+}
+
+func (x *StatsRequest) GetDetailed() bool {
+	if x != nil {
+		return x.Detailed
+	}
+	return false
+}
+
 type StatsResponse struct {
-	state                 protoimpl.MessageState `protogen:"open.v1"`
-	At                    int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"` // Unix nanoseconds
-	CpuUsageNs            uint64                 `protobuf:"varint,2,opt,name=cpu_usage_ns,json=cpuUsageNs,proto3" json:"cpu_usage_ns,omitempty"`
-	MemoryUsageBytes      uint64                 `protobuf:"varint,3,opt,name=memory_usage_bytes,json=memoryUsageBytes,proto3" json:"memory_usage_bytes,omitempty"`
-	MemoryWorkingSetBytes uint64                 `protobuf:"varint,4,opt,name=memory_working_set_bytes,json=memoryWorkingSetBytes,proto3" json:"memory_working_set_bytes,omitempty"`
-	MemoryRssBytes        uint64                 `protobuf:"varint,5,opt,name=memory_rss_bytes,json=memoryRssBytes,proto3" json:"memory_rss_bytes,omitempty"`
-	MemoryLimitBytes      uint64                 `protobuf:"varint,6,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3" json:"memory_limit_bytes,omitempty"` // 0: none
-	PageFaults            uint64                 `protobuf:"varint,7,opt,name=page_faults,json=pageFaults,proto3" json:"page_faults,omitempty"`
-	MajorPageFaults       uint64                 `protobuf:"varint,8,opt,name=major_page_faults,json=majorPageFaults,proto3" json:"major_page_faults,omitempty"`
-	Pids                  uint64                 `protobuf:"varint,9,opt,name=pids,proto3" json:"pids,omitempty"`
-	PidsLimit             uint64                 `protobuf:"varint,10,opt,name=pids_limit,json=pidsLimit,proto3" json:"pids_limit,omitempty"` // 0: none
-	OomKills              uint64                 `protobuf:"varint,11,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
-	LogLinesDropped       uint64                 `protobuf:"varint,12,opt,name=log_lines_dropped,json=logLinesDropped,proto3" json:"log_lines_dropped,omitempty"`
-	unknownFields         protoimpl.UnknownFields
-	sizeCache             protoimpl.SizeCache
+	state                   protoimpl.MessageState `protogen:"open.v1"`
+	At                      int64                  `protobuf:"varint,1,opt,name=at,proto3" json:"at,omitempty"` // Unix nanoseconds
+	CpuUsageNs              uint64                 `protobuf:"varint,2,opt,name=cpu_usage_ns,json=cpuUsageNs,proto3" json:"cpu_usage_ns,omitempty"`
+	MemoryUsageBytes        uint64                 `protobuf:"varint,3,opt,name=memory_usage_bytes,json=memoryUsageBytes,proto3" json:"memory_usage_bytes,omitempty"`
+	MemoryWorkingSetBytes   uint64                 `protobuf:"varint,4,opt,name=memory_working_set_bytes,json=memoryWorkingSetBytes,proto3" json:"memory_working_set_bytes,omitempty"`
+	MemoryRssBytes          uint64                 `protobuf:"varint,5,opt,name=memory_rss_bytes,json=memoryRssBytes,proto3" json:"memory_rss_bytes,omitempty"`
+	MemoryLimitBytes        uint64                 `protobuf:"varint,6,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3" json:"memory_limit_bytes,omitempty"` // 0: none
+	PageFaults              uint64                 `protobuf:"varint,7,opt,name=page_faults,json=pageFaults,proto3" json:"page_faults,omitempty"`
+	MajorPageFaults         uint64                 `protobuf:"varint,8,opt,name=major_page_faults,json=majorPageFaults,proto3" json:"major_page_faults,omitempty"`
+	Pids                    uint64                 `protobuf:"varint,9,opt,name=pids,proto3" json:"pids,omitempty"`                             // threads
+	PidsLimit               uint64                 `protobuf:"varint,10,opt,name=pids_limit,json=pidsLimit,proto3" json:"pids_limit,omitempty"` // 0: none
+	OomKills                uint64                 `protobuf:"varint,11,opt,name=oom_kills,json=oomKills,proto3" json:"oom_kills,omitempty"`
+	LogLinesDropped         uint64                 `protobuf:"varint,12,opt,name=log_lines_dropped,json=logLinesDropped,proto3" json:"log_lines_dropped,omitempty"`
+	CpuUserNs               uint64                 `protobuf:"varint,13,opt,name=cpu_user_ns,json=cpuUserNs,proto3" json:"cpu_user_ns,omitempty"`
+	CpuSystemNs             uint64                 `protobuf:"varint,14,opt,name=cpu_system_ns,json=cpuSystemNs,proto3" json:"cpu_system_ns,omitempty"`
+	CpuPeriods              uint64                 `protobuf:"varint,15,opt,name=cpu_periods,json=cpuPeriods,proto3" json:"cpu_periods,omitempty"` // of the CPU quota
+	CpuThrottledPeriods     uint64                 `protobuf:"varint,16,opt,name=cpu_throttled_periods,json=cpuThrottledPeriods,proto3" json:"cpu_throttled_periods,omitempty"`
+	CpuThrottledNs          uint64                 `protobuf:"varint,17,opt,name=cpu_throttled_ns,json=cpuThrottledNs,proto3" json:"cpu_throttled_ns,omitempty"`
+	MemoryPeakBytes         uint64                 `protobuf:"varint,18,opt,name=memory_peak_bytes,json=memoryPeakBytes,proto3" json:"memory_peak_bytes,omitempty"` // 0: the kernel does not tell
+	MemoryCacheBytes        uint64                 `protobuf:"varint,19,opt,name=memory_cache_bytes,json=memoryCacheBytes,proto3" json:"memory_cache_bytes,omitempty"`
+	MemoryMappedBytes       uint64                 `protobuf:"varint,20,opt,name=memory_mapped_bytes,json=memoryMappedBytes,proto3" json:"memory_mapped_bytes,omitempty"`
+	MemoryActiveFileBytes   uint64                 `protobuf:"varint,21,opt,name=memory_active_file_bytes,json=memoryActiveFileBytes,proto3" json:"memory_active_file_bytes,omitempty"`
+	MemoryInactiveFileBytes uint64                 `protobuf:"varint,22,opt,name=memory_inactive_file_bytes,json=memoryInactiveFileBytes,proto3" json:"memory_inactive_file_bytes,omitempty"`
+	MemoryKernelBytes       uint64                 `protobuf:"varint,23,opt,name=memory_kernel_bytes,json=memoryKernelBytes,proto3" json:"memory_kernel_bytes,omitempty"`
+	MemoryLimitHits         uint64                 `protobuf:"varint,24,opt,name=memory_limit_hits,json=memoryLimitHits,proto3" json:"memory_limit_hits,omitempty"` // times that usage reached the limit
+	OwnPageFaults           uint64                 `protobuf:"varint,25,opt,name=own_page_faults,json=ownPageFaults,proto3" json:"own_page_faults,omitempty"`       // without groups below
+	OwnMajorPageFaults      uint64                 `protobuf:"varint,26,opt,name=own_major_page_faults,json=ownMajorPageFaults,proto3" json:"own_major_page_faults,omitempty"`
+	SwapUsageBytes          *uint64                `protobuf:"varint,27,opt,name=swap_usage_bytes,json=swapUsageBytes,proto3,oneof" json:"swap_usage_bytes,omitempty"` // not set: the kernel does not count it
+	SwapLimitBytes          *uint64                `protobuf:"varint,28,opt,name=swap_limit_bytes,json=swapLimitBytes,proto3,oneof" json:"swap_limit_bytes,omitempty"` // not set: none
+	CpuPressure             *Pressure              `protobuf:"bytes,29,opt,name=cpu_pressure,json=cpuPressure,proto3" json:"cpu_pressure,omitempty"`                   // not set, as the next ones: the kernel does not tell
+	MemoryPressure          *Pressure              `protobuf:"bytes,30,opt,name=memory_pressure,json=memoryPressure,proto3" json:"memory_pressure,omitempty"`
+	IoPressure              *Pressure              `protobuf:"bytes,31,opt,name=io_pressure,json=ioPressure,proto3" json:"io_pressure,omitempty"`
+	Processes               uint64                 `protobuf:"varint,32,opt,name=processes,proto3" json:"processes,omitempty"`
+	// What follows is in a detailed answer only.
+	Descriptors   uint64           `protobuf:"varint,33,opt,name=descriptors,proto3" json:"descriptors,omitempty"`                // open files of all processes
+	Sockets       uint64           `protobuf:"varint,34,opt,name=sockets,proto3" json:"sockets,omitempty"`                        // how many of them are sockets
+	SoftLimits    []*SoftLimit     `protobuf:"bytes,35,rep,name=soft_limits,json=softLimits,proto3" json:"soft_limits,omitempty"` // of the first process; those without end are left out
+	Devices       []*DeviceUsage   `protobuf:"bytes,36,rep,name=devices,proto3" json:"devices,omitempty"`
+	HugePages     []*HugePageUsage `protobuf:"bytes,37,rep,name=huge_pages,json=hugePages,proto3" json:"huge_pages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_shim_proto_msgTypes[22]
+	mi := &file_shim_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1516,7 +1605,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[22]
+	mi := &file_shim_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1529,7 +1618,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{22}
+	return file_shim_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StatsResponse) GetAt() int64 {
@@ -1612,6 +1701,498 @@ func (x *StatsResponse) GetOomKills() uint64 {
 func (x *StatsResponse) GetLogLinesDropped() uint64 {
 	if x != nil {
 		return x.LogLinesDropped
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetCpuUserNs() uint64 {
+	if x != nil {
+		return x.CpuUserNs
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetCpuSystemNs() uint64 {
+	if x != nil {
+		return x.CpuSystemNs
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetCpuPeriods() uint64 {
+	if x != nil {
+		return x.CpuPeriods
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetCpuThrottledPeriods() uint64 {
+	if x != nil {
+		return x.CpuThrottledPeriods
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetCpuThrottledNs() uint64 {
+	if x != nil {
+		return x.CpuThrottledNs
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetMemoryPeakBytes() uint64 {
+	if x != nil {
+		return x.MemoryPeakBytes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetMemoryCacheBytes() uint64 {
+	if x != nil {
+		return x.MemoryCacheBytes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetMemoryMappedBytes() uint64 {
+	if x != nil {
+		return x.MemoryMappedBytes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetMemoryActiveFileBytes() uint64 {
+	if x != nil {
+		return x.MemoryActiveFileBytes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetMemoryInactiveFileBytes() uint64 {
+	if x != nil {
+		return x.MemoryInactiveFileBytes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetMemoryKernelBytes() uint64 {
+	if x != nil {
+		return x.MemoryKernelBytes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetMemoryLimitHits() uint64 {
+	if x != nil {
+		return x.MemoryLimitHits
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetOwnPageFaults() uint64 {
+	if x != nil {
+		return x.OwnPageFaults
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetOwnMajorPageFaults() uint64 {
+	if x != nil {
+		return x.OwnMajorPageFaults
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetSwapUsageBytes() uint64 {
+	if x != nil && x.SwapUsageBytes != nil {
+		return *x.SwapUsageBytes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetSwapLimitBytes() uint64 {
+	if x != nil && x.SwapLimitBytes != nil {
+		return *x.SwapLimitBytes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetCpuPressure() *Pressure {
+	if x != nil {
+		return x.CpuPressure
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetMemoryPressure() *Pressure {
+	if x != nil {
+		return x.MemoryPressure
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetIoPressure() *Pressure {
+	if x != nil {
+		return x.IoPressure
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetProcesses() uint64 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetDescriptors() uint64 {
+	if x != nil {
+		return x.Descriptors
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetSockets() uint64 {
+	if x != nil {
+		return x.Sockets
+	}
+	return 0
+}
+
+func (x *StatsResponse) GetSoftLimits() []*SoftLimit {
+	if x != nil {
+		return x.SoftLimits
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetDevices() []*DeviceUsage {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *StatsResponse) GetHugePages() []*HugePageUsage {
+	if x != nil {
+		return x.HugePages
+	}
+	return nil
+}
+
+// Pressure says how long tasks waited for a resource.
+type Pressure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Some          *Stall                 `protobuf:"bytes,1,opt,name=some,proto3" json:"some,omitempty"` // at least one waited
+	Full          *Stall                 `protobuf:"bytes,2,opt,name=full,proto3" json:"full,omitempty"` // all waited
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Pressure) Reset() {
+	*x = Pressure{}
+	mi := &file_shim_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Pressure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Pressure) ProtoMessage() {}
+
+func (x *Pressure) ProtoReflect() protoreflect.Message {
+	mi := &file_shim_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Pressure.ProtoReflect.Descriptor instead.
+func (*Pressure) Descriptor() ([]byte, []int) {
+	return file_shim_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Pressure) GetSome() *Stall {
+	if x != nil {
+		return x.Some
+	}
+	return nil
+}
+
+func (x *Pressure) GetFull() *Stall {
+	if x != nil {
+		return x.Full
+	}
+	return nil
+}
+
+type Stall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TotalNs       uint64                 `protobuf:"varint,1,opt,name=total_ns,json=totalNs,proto3" json:"total_ns,omitempty"`
+	Avg10         float64                `protobuf:"fixed64,2,opt,name=avg10,proto3" json:"avg10,omitempty"` // percent of the last 10 s
+	Avg60         float64                `protobuf:"fixed64,3,opt,name=avg60,proto3" json:"avg60,omitempty"`
+	Avg300        float64                `protobuf:"fixed64,4,opt,name=avg300,proto3" json:"avg300,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stall) Reset() {
+	*x = Stall{}
+	mi := &file_shim_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stall) ProtoMessage() {}
+
+func (x *Stall) ProtoReflect() protoreflect.Message {
+	mi := &file_shim_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stall.ProtoReflect.Descriptor instead.
+func (*Stall) Descriptor() ([]byte, []int) {
+	return file_shim_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Stall) GetTotalNs() uint64 {
+	if x != nil {
+		return x.TotalNs
+	}
+	return 0
+}
+
+func (x *Stall) GetAvg10() float64 {
+	if x != nil {
+		return x.Avg10
+	}
+	return 0
+}
+
+func (x *Stall) GetAvg60() float64 {
+	if x != nil {
+		return x.Avg60
+	}
+	return 0
+}
+
+func (x *Stall) GetAvg300() float64 {
+	if x != nil {
+		return x.Avg300
+	}
+	return 0
+}
+
+type SoftLimit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // as in /proc/PID/limits
+	Value         uint64                 `protobuf:"varint,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SoftLimit) Reset() {
+	*x = SoftLimit{}
+	mi := &file_shim_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SoftLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SoftLimit) ProtoMessage() {}
+
+func (x *SoftLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_shim_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SoftLimit.ProtoReflect.Descriptor instead.
+func (*SoftLimit) Descriptor() ([]byte, []int) {
+	return file_shim_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *SoftLimit) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SoftLimit) GetValue() uint64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+type DeviceUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Major         uint64                 `protobuf:"varint,1,opt,name=major,proto3" json:"major,omitempty"`
+	Minor         uint64                 `protobuf:"varint,2,opt,name=minor,proto3" json:"minor,omitempty"`
+	ReadBytes     uint64                 `protobuf:"varint,3,opt,name=read_bytes,json=readBytes,proto3" json:"read_bytes,omitempty"`
+	WriteBytes    uint64                 `protobuf:"varint,4,opt,name=write_bytes,json=writeBytes,proto3" json:"write_bytes,omitempty"`
+	Reads         uint64                 `protobuf:"varint,5,opt,name=reads,proto3" json:"reads,omitempty"`
+	Writes        uint64                 `protobuf:"varint,6,opt,name=writes,proto3" json:"writes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeviceUsage) Reset() {
+	*x = DeviceUsage{}
+	mi := &file_shim_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeviceUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeviceUsage) ProtoMessage() {}
+
+func (x *DeviceUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_shim_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeviceUsage.ProtoReflect.Descriptor instead.
+func (*DeviceUsage) Descriptor() ([]byte, []int) {
+	return file_shim_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *DeviceUsage) GetMajor() uint64 {
+	if x != nil {
+		return x.Major
+	}
+	return 0
+}
+
+func (x *DeviceUsage) GetMinor() uint64 {
+	if x != nil {
+		return x.Minor
+	}
+	return 0
+}
+
+func (x *DeviceUsage) GetReadBytes() uint64 {
+	if x != nil {
+		return x.ReadBytes
+	}
+	return 0
+}
+
+func (x *DeviceUsage) GetWriteBytes() uint64 {
+	if x != nil {
+		return x.WriteBytes
+	}
+	return 0
+}
+
+func (x *DeviceUsage) GetReads() uint64 {
+	if x != nil {
+		return x.Reads
+	}
+	return 0
+}
+
+func (x *DeviceUsage) GetWrites() uint64 {
+	if x != nil {
+		return x.Writes
+	}
+	return 0
+}
+
+type HugePageUsage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Size          string                 `protobuf:"bytes,1,opt,name=size,proto3" json:"size,omitempty"` // such as 2MB
+	UsageBytes    uint64                 `protobuf:"varint,2,opt,name=usage_bytes,json=usageBytes,proto3" json:"usage_bytes,omitempty"`
+	PeakBytes     uint64                 `protobuf:"varint,3,opt,name=peak_bytes,json=peakBytes,proto3" json:"peak_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HugePageUsage) Reset() {
+	*x = HugePageUsage{}
+	mi := &file_shim_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HugePageUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HugePageUsage) ProtoMessage() {}
+
+func (x *HugePageUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_shim_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HugePageUsage.ProtoReflect.Descriptor instead.
+func (*HugePageUsage) Descriptor() ([]byte, []int) {
+	return file_shim_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *HugePageUsage) GetSize() string {
+	if x != nil {
+		return x.Size
+	}
+	return ""
+}
+
+func (x *HugePageUsage) GetUsageBytes() uint64 {
+	if x != nil {
+		return x.UsageBytes
+	}
+	return 0
+}
+
+func (x *HugePageUsage) GetPeakBytes() uint64 {
+	if x != nil {
+		return x.PeakBytes
 	}
 	return 0
 }
@@ -1727,7 +2308,11 @@ const file_shim_proto_rawDesc = "" +
 	"\x06height\x18\x03 \x01(\rR\x06height\"=\n" +
 	"\rUpdateRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1c\n" +
-	"\tresources\x18\x02 \x01(\fR\tresources\"\xc9\x03\n" +
+	"\tresources\x18\x02 \x01(\fR\tresources\"R\n" +
+	"\fStatsRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06cgroup\x18\x02 \x01(\tR\x06cgroup\x12\x1a\n" +
+	"\bdetailed\x18\x03 \x01(\bR\bdetailed\"\x8b\r\n" +
 	"\rStatsResponse\x12\x0e\n" +
 	"\x02at\x18\x01 \x01(\x03R\x02at\x12 \n" +
 	"\fcpu_usage_ns\x18\x02 \x01(\x04R\n" +
@@ -1744,12 +2329,69 @@ const file_shim_proto_rawDesc = "" +
 	"pids_limit\x18\n" +
 	" \x01(\x04R\tpidsLimit\x12\x1b\n" +
 	"\toom_kills\x18\v \x01(\x04R\boomKills\x12*\n" +
-	"\x11log_lines_dropped\x18\f \x01(\x04R\x0flogLinesDropped*V\n" +
+	"\x11log_lines_dropped\x18\f \x01(\x04R\x0flogLinesDropped\x12\x1e\n" +
+	"\vcpu_user_ns\x18\r \x01(\x04R\tcpuUserNs\x12\"\n" +
+	"\rcpu_system_ns\x18\x0e \x01(\x04R\vcpuSystemNs\x12\x1f\n" +
+	"\vcpu_periods\x18\x0f \x01(\x04R\n" +
+	"cpuPeriods\x122\n" +
+	"\x15cpu_throttled_periods\x18\x10 \x01(\x04R\x13cpuThrottledPeriods\x12(\n" +
+	"\x10cpu_throttled_ns\x18\x11 \x01(\x04R\x0ecpuThrottledNs\x12*\n" +
+	"\x11memory_peak_bytes\x18\x12 \x01(\x04R\x0fmemoryPeakBytes\x12,\n" +
+	"\x12memory_cache_bytes\x18\x13 \x01(\x04R\x10memoryCacheBytes\x12.\n" +
+	"\x13memory_mapped_bytes\x18\x14 \x01(\x04R\x11memoryMappedBytes\x127\n" +
+	"\x18memory_active_file_bytes\x18\x15 \x01(\x04R\x15memoryActiveFileBytes\x12;\n" +
+	"\x1amemory_inactive_file_bytes\x18\x16 \x01(\x04R\x17memoryInactiveFileBytes\x12.\n" +
+	"\x13memory_kernel_bytes\x18\x17 \x01(\x04R\x11memoryKernelBytes\x12*\n" +
+	"\x11memory_limit_hits\x18\x18 \x01(\x04R\x0fmemoryLimitHits\x12&\n" +
+	"\x0fown_page_faults\x18\x19 \x01(\x04R\rownPageFaults\x121\n" +
+	"\x15own_major_page_faults\x18\x1a \x01(\x04R\x12ownMajorPageFaults\x12-\n" +
+	"\x10swap_usage_bytes\x18\x1b \x01(\x04H\x00R\x0eswapUsageBytes\x88\x01\x01\x12-\n" +
+	"\x10swap_limit_bytes\x18\x1c \x01(\x04H\x01R\x0eswapLimitBytes\x88\x01\x01\x12:\n" +
+	"\fcpu_pressure\x18\x1d \x01(\v2\x17.berth.shim.v1.PressureR\vcpuPressure\x12@\n" +
+	"\x0fmemory_pressure\x18\x1e \x01(\v2\x17.berth.shim.v1.PressureR\x0ememoryPressure\x128\n" +
+	"\vio_pressure\x18\x1f \x01(\v2\x17.berth.shim.v1.PressureR\n" +
+	"ioPressure\x12\x1c\n" +
+	"\tprocesses\x18  \x01(\x04R\tprocesses\x12 \n" +
+	"\vdescriptors\x18! \x01(\x04R\vdescriptors\x12\x18\n" +
+	"\asockets\x18\" \x01(\x04R\asockets\x129\n" +
+	"\vsoft_limits\x18# \x03(\v2\x18.berth.shim.v1.SoftLimitR\n" +
+	"softLimits\x124\n" +
+	"\adevices\x18$ \x03(\v2\x1a.berth.shim.v1.DeviceUsageR\adevices\x12;\n" +
+	"\n" +
+	"huge_pages\x18% \x03(\v2\x1c.berth.shim.v1.HugePageUsageR\thugePagesB\x13\n" +
+	"\x11_swap_usage_bytesB\x13\n" +
+	"\x11_swap_limit_bytes\"^\n" +
+	"\bPressure\x12(\n" +
+	"\x04some\x18\x01 \x01(\v2\x14.berth.shim.v1.StallR\x04some\x12(\n" +
+	"\x04full\x18\x02 \x01(\v2\x14.berth.shim.v1.StallR\x04full\"f\n" +
+	"\x05Stall\x12\x19\n" +
+	"\btotal_ns\x18\x01 \x01(\x04R\atotalNs\x12\x14\n" +
+	"\x05avg10\x18\x02 \x01(\x01R\x05avg10\x12\x14\n" +
+	"\x05avg60\x18\x03 \x01(\x01R\x05avg60\x12\x16\n" +
+	"\x06avg300\x18\x04 \x01(\x01R\x06avg300\"5\n" +
+	"\tSoftLimit\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value\"\xa7\x01\n" +
+	"\vDeviceUsage\x12\x14\n" +
+	"\x05major\x18\x01 \x01(\x04R\x05major\x12\x14\n" +
+	"\x05minor\x18\x02 \x01(\x04R\x05minor\x12\x1d\n" +
+	"\n" +
+	"read_bytes\x18\x03 \x01(\x04R\treadBytes\x12\x1f\n" +
+	"\vwrite_bytes\x18\x04 \x01(\x04R\n" +
+	"writeBytes\x12\x14\n" +
+	"\x05reads\x18\x05 \x01(\x04R\x05reads\x12\x16\n" +
+	"\x06writes\x18\x06 \x01(\x04R\x06writes\"c\n" +
+	"\rHugePageUsage\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\tR\x04size\x12\x1f\n" +
+	"\vusage_bytes\x18\x02 \x01(\x04R\n" +
+	"usageBytes\x12\x1d\n" +
+	"\n" +
+	"peak_bytes\x18\x03 \x01(\x04R\tpeakBytes*V\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_CREATED\x10\x01\x12\x11\n" +
 	"\rSTATE_RUNNING\x10\x02\x12\x10\n" +
-	"\fSTATE_EXITED\x10\x032\x83\b\n" +
+	"\fSTATE_EXITED\x10\x032\xff\a\n" +
 	"\x04Shim\x12B\n" +
 	"\x05Hello\x12\x1b.berth.shim.v1.HelloRequest\x1a\x1c.berth.shim.v1.HelloResponse\x12E\n" +
 	"\x06Create\x12\x1c.berth.shim.v1.CreateRequest\x1a\x1d.berth.shim.v1.CreateResponse\x12B\n" +
@@ -1764,8 +2406,8 @@ const file_shim_proto_rawDesc = "" +
 	"\x06Cancel\x12\x1c.berth.shim.v1.CancelRequest\x1a\x14.berth.shim.v1.Empty\x12<\n" +
 	"\x06Resize\x12\x1c.berth.shim.v1.ResizeRequest\x1a\x14.berth.shim.v1.Empty\x12B\n" +
 	"\tReopenLog\x12\x1f.berth.shim.v1.ContainerRequest\x1a\x14.berth.shim.v1.Empty\x12<\n" +
-	"\x06Update\x12\x1c.berth.shim.v1.UpdateRequest\x1a\x14.berth.shim.v1.Empty\x12F\n" +
-	"\x05Stats\x12\x1f.berth.shim.v1.ContainerRequest\x1a\x1c.berth.shim.v1.StatsResponse\x126\n" +
+	"\x06Update\x12\x1c.berth.shim.v1.UpdateRequest\x1a\x14.berth.shim.v1.Empty\x12B\n" +
+	"\x05Stats\x12\x1b.berth.shim.v1.StatsRequest\x1a\x1c.berth.shim.v1.StatsResponse\x126\n" +
 	"\bShutdown\x12\x14.berth.shim.v1.Empty\x1a\x14.berth.shim.v1.EmptyB1Z/github.com/berth-run/berth/internal/shim/shimpbb\x06proto3"
 
 var (
@@ -1781,7 +2423,7 @@ func file_shim_proto_rawDescGZIP() []byte {
 }
 
 var file_shim_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_shim_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_shim_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_shim_proto_goTypes = []any{
 	(State)(0),               // 0: berth.shim.v1.State
 	(Event_Kind)(0),          // 1: berth.shim.v1.Event.Kind
@@ -1807,7 +2449,13 @@ var file_shim_proto_goTypes = []any{
 	(*AttachRequest)(nil),    // 21: berth.shim.v1.AttachRequest
 	(*ResizeRequest)(nil),    // 22: berth.shim.v1.ResizeRequest
 	(*UpdateRequest)(nil),    // 23: berth.shim.v1.UpdateRequest
-	(*StatsResponse)(nil),    // 24: berth.shim.v1.StatsResponse
+	(*StatsRequest)(nil),     // 24: berth.shim.v1.StatsRequest
+	(*StatsResponse)(nil),    // 25: berth.shim.v1.StatsResponse
+	(*Pressure)(nil),         // 26: berth.shim.v1.Pressure
+	(*Stall)(nil),            // 27: berth.shim.v1.Stall
+	(*SoftLimit)(nil),        // 28: berth.shim.v1.SoftLimit
+	(*DeviceUsage)(nil),      // 29: berth.shim.v1.DeviceUsage
+	(*HugePageUsage)(nil),    // 30: berth.shim.v1.HugePageUsage
 }
 var file_shim_proto_depIdxs = []int32{
 	8,  // 0: berth.shim.v1.CreateRequest.rootfs:type_name -> berth.shim.v1.Mount
@@ -1819,43 +2467,51 @@ var file_shim_proto_depIdxs = []int32{
 	15, // 6: berth.shim.v1.Event.exit:type_name -> berth.shim.v1.ExitStatus
 	15, // 7: berth.shim.v1.ExecResponse.exit:type_name -> berth.shim.v1.ExitStatus
 	11, // 8: berth.shim.v1.ExecResponse.failure:type_name -> berth.shim.v1.StartFailure
-	3,  // 9: berth.shim.v1.Shim.Hello:input_type -> berth.shim.v1.HelloRequest
-	9,  // 10: berth.shim.v1.Shim.Create:input_type -> berth.shim.v1.CreateRequest
-	12, // 11: berth.shim.v1.Shim.Start:input_type -> berth.shim.v1.StartRequest
-	14, // 12: berth.shim.v1.Shim.Signal:input_type -> berth.shim.v1.SignalRequest
-	5,  // 13: berth.shim.v1.Shim.Delete:input_type -> berth.shim.v1.ContainerRequest
-	2,  // 14: berth.shim.v1.Shim.List:input_type -> berth.shim.v1.Empty
-	6,  // 15: berth.shim.v1.Shim.Wait:input_type -> berth.shim.v1.WaitRequest
-	2,  // 16: berth.shim.v1.Shim.Events:input_type -> berth.shim.v1.Empty
-	19, // 17: berth.shim.v1.Shim.Exec:input_type -> berth.shim.v1.ExecRequest
-	21, // 18: berth.shim.v1.Shim.Attach:input_type -> berth.shim.v1.AttachRequest
-	7,  // 19: berth.shim.v1.Shim.Cancel:input_type -> berth.shim.v1.CancelRequest
-	22, // 20: berth.shim.v1.Shim.Resize:input_type -> berth.shim.v1.ResizeRequest
-	5,  // 21: berth.shim.v1.Shim.ReopenLog:input_type -> berth.shim.v1.ContainerRequest
-	23, // 22: berth.shim.v1.Shim.Update:input_type -> berth.shim.v1.UpdateRequest
-	5,  // 23: berth.shim.v1.Shim.Stats:input_type -> berth.shim.v1.ContainerRequest
-	2,  // 24: berth.shim.v1.Shim.Shutdown:input_type -> berth.shim.v1.Empty
-	4,  // 25: berth.shim.v1.Shim.Hello:output_type -> berth.shim.v1.HelloResponse
-	10, // 26: berth.shim.v1.Shim.Create:output_type -> berth.shim.v1.CreateResponse
-	13, // 27: berth.shim.v1.Shim.Start:output_type -> berth.shim.v1.StartResponse
-	2,  // 28: berth.shim.v1.Shim.Signal:output_type -> berth.shim.v1.Empty
-	2,  // 29: berth.shim.v1.Shim.Delete:output_type -> berth.shim.v1.Empty
-	17, // 30: berth.shim.v1.Shim.List:output_type -> berth.shim.v1.ListResponse
-	15, // 31: berth.shim.v1.Shim.Wait:output_type -> berth.shim.v1.ExitStatus
-	18, // 32: berth.shim.v1.Shim.Events:output_type -> berth.shim.v1.Event
-	20, // 33: berth.shim.v1.Shim.Exec:output_type -> berth.shim.v1.ExecResponse
-	2,  // 34: berth.shim.v1.Shim.Attach:output_type -> berth.shim.v1.Empty
-	2,  // 35: berth.shim.v1.Shim.Cancel:output_type -> berth.shim.v1.Empty
-	2,  // 36: berth.shim.v1.Shim.Resize:output_type -> berth.shim.v1.Empty
-	2,  // 37: berth.shim.v1.Shim.ReopenLog:output_type -> berth.shim.v1.Empty
-	2,  // 38: berth.shim.v1.Shim.Update:output_type -> berth.shim.v1.Empty
-	24, // 39: berth.shim.v1.Shim.Stats:output_type -> berth.shim.v1.StatsResponse
-	2,  // 40: berth.shim.v1.Shim.Shutdown:output_type -> berth.shim.v1.Empty
-	25, // [25:41] is the sub-list for method output_type
-	9,  // [9:25] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	26, // 9: berth.shim.v1.StatsResponse.cpu_pressure:type_name -> berth.shim.v1.Pressure
+	26, // 10: berth.shim.v1.StatsResponse.memory_pressure:type_name -> berth.shim.v1.Pressure
+	26, // 11: berth.shim.v1.StatsResponse.io_pressure:type_name -> berth.shim.v1.Pressure
+	28, // 12: berth.shim.v1.StatsResponse.soft_limits:type_name -> berth.shim.v1.SoftLimit
+	29, // 13: berth.shim.v1.StatsResponse.devices:type_name -> berth.shim.v1.DeviceUsage
+	30, // 14: berth.shim.v1.StatsResponse.huge_pages:type_name -> berth.shim.v1.HugePageUsage
+	27, // 15: berth.shim.v1.Pressure.some:type_name -> berth.shim.v1.Stall
+	27, // 16: berth.shim.v1.Pressure.full:type_name -> berth.shim.v1.Stall
+	3,  // 17: berth.shim.v1.Shim.Hello:input_type -> berth.shim.v1.HelloRequest
+	9,  // 18: berth.shim.v1.Shim.Create:input_type -> berth.shim.v1.CreateRequest
+	12, // 19: berth.shim.v1.Shim.Start:input_type -> berth.shim.v1.StartRequest
+	14, // 20: berth.shim.v1.Shim.Signal:input_type -> berth.shim.v1.SignalRequest
+	5,  // 21: berth.shim.v1.Shim.Delete:input_type -> berth.shim.v1.ContainerRequest
+	2,  // 22: berth.shim.v1.Shim.List:input_type -> berth.shim.v1.Empty
+	6,  // 23: berth.shim.v1.Shim.Wait:input_type -> berth.shim.v1.WaitRequest
+	2,  // 24: berth.shim.v1.Shim.Events:input_type -> berth.shim.v1.Empty
+	19, // 25: berth.shim.v1.Shim.Exec:input_type -> berth.shim.v1.ExecRequest
+	21, // 26: berth.shim.v1.Shim.Attach:input_type -> berth.shim.v1.AttachRequest
+	7,  // 27: berth.shim.v1.Shim.Cancel:input_type -> berth.shim.v1.CancelRequest
+	22, // 28: berth.shim.v1.Shim.Resize:input_type -> berth.shim.v1.ResizeRequest
+	5,  // 29: berth.shim.v1.Shim.ReopenLog:input_type -> berth.shim.v1.ContainerRequest
+	23, // 30: berth.shim.v1.Shim.Update:input_type -> berth.shim.v1.UpdateRequest
+	24, // 31: berth.shim.v1.Shim.Stats:input_type -> berth.shim.v1.StatsRequest
+	2,  // 32: berth.shim.v1.Shim.Shutdown:input_type -> berth.shim.v1.Empty
+	4,  // 33: berth.shim.v1.Shim.Hello:output_type -> berth.shim.v1.HelloResponse
+	10, // 34: berth.shim.v1.Shim.Create:output_type -> berth.shim.v1.CreateResponse
+	13, // 35: berth.shim.v1.Shim.Start:output_type -> berth.shim.v1.StartResponse
+	2,  // 36: berth.shim.v1.Shim.Signal:output_type -> berth.shim.v1.Empty
+	2,  // 37: berth.shim.v1.Shim.Delete:output_type -> berth.shim.v1.Empty
+	17, // 38: berth.shim.v1.Shim.List:output_type -> berth.shim.v1.ListResponse
+	15, // 39: berth.shim.v1.Shim.Wait:output_type -> berth.shim.v1.ExitStatus
+	18, // 40: berth.shim.v1.Shim.Events:output_type -> berth.shim.v1.Event
+	20, // 41: berth.shim.v1.Shim.Exec:output_type -> berth.shim.v1.ExecResponse
+	2,  // 42: berth.shim.v1.Shim.Attach:output_type -> berth.shim.v1.Empty
+	2,  // 43: berth.shim.v1.Shim.Cancel:output_type -> berth.shim.v1.Empty
+	2,  // 44: berth.shim.v1.Shim.Resize:output_type -> berth.shim.v1.Empty
+	2,  // 45: berth.shim.v1.Shim.ReopenLog:output_type -> berth.shim.v1.Empty
+	2,  // 46: berth.shim.v1.Shim.Update:output_type -> berth.shim.v1.Empty
+	25, // 47: berth.shim.v1.Shim.Stats:output_type -> berth.shim.v1.StatsResponse
+	2,  // 48: berth.shim.v1.Shim.Shutdown:output_type -> berth.shim.v1.Empty
+	33, // [33:49] is the sub-list for method output_type
+	17, // [17:33] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_shim_proto_init() }
@@ -1863,13 +2519,14 @@ func file_shim_proto_init() {
 	if File_shim_proto != nil {
 		return
 	}
+	file_shim_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shim_proto_rawDesc), len(file_shim_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   23,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,7 +22,7 @@ type ShimService interface {
 	Resize(context.Context, *ResizeRequest) (*Empty, error)
 	ReopenLog(context.Context, *ContainerRequest) (*Empty, error)
 	Update(context.Context, *UpdateRequest) (*Empty, error)
-	Stats(context.Context, *ContainerRequest) (*StatsResponse, error)
+	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	Shutdown(context.Context, *Empty) (*Empty, error)
 }
 
@@ -134,7 +134,7 @@ func RegisterShimService(srv *ttrpc.Server, svc ShimService) {
 				return svc.Update(ctx, &req)
 			},
 			"Stats": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
-				var req ContainerRequest
+				var req StatsRequest
 				if err := unmarshal(&req); err != nil {
 					return nil, err
 				}
@@ -179,7 +179,7 @@ type ShimClient interface {
 	Resize(context.Context, *ResizeRequest) (*Empty, error)
 	ReopenLog(context.Context, *ContainerRequest) (*Empty, error)
 	Update(context.Context, *UpdateRequest) (*Empty, error)
-	Stats(context.Context, *ContainerRequest) (*StatsResponse, error)
+	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	Shutdown(context.Context, *Empty) (*Empty, error)
 }
 
@@ -326,7 +326,7 @@ func (c *shimClient) Update(ctx context.Context, req *UpdateRequest) (*Empty, er
 	return &resp, nil
 }
 
-func (c *shimClient) Stats(ctx context.Context, req *ContainerRequest) (*StatsResponse, error) {
+func (c *shimClient) Stats(ctx context.Context, req *StatsRequest) (*StatsResponse, error) {
 	var resp StatsResponse
 	if err := c.client.Call(ctx, "berth.shim.v1.Shim", "Stats", req, &resp); err != nil {
 		return nil, err
