@@ -35,6 +35,9 @@ type container struct {
 	config    *runtimeapi.ContainerConfig
 	turn      turn // create, start, remove
 
+	cpu   cpuRate    // what its stats were when they were last asked for
+	layer layerMeter // and how much it had written
+
 	saving  sync.Mutex // orders writes of the record's file; held for one write
 	removed bool       // guarded by saving: the file is gone and stays so
 

@@ -33,7 +33,11 @@ type Shim interface {
 	Attach(ctx context.Context, r shim.AttachRequest) error
 	ReopenLog(ctx context.Context, id string) error
 	Update(ctx context.Context, id string, r *specs.LinuxResources) error
+	// Stats reads a container's cgroups, DetailedStats looks at its processes as
+	// well, GroupStats reads any cgroup by its path below the hierarchies.
 	Stats(ctx context.Context, id string) (shim.Stats, error)
+	DetailedStats(ctx context.Context, id string) (shim.Stats, error)
+	GroupStats(ctx context.Context, cgroup string) (shim.Stats, error)
 }
 
 // Images keeps images and the file systems made from them.

@@ -179,6 +179,20 @@ func (f *fakeShim) Stats(context.Context, string) (shim.Stats, error) {
 	return shim.Stats{At: time.Now(), CPUUsage: 3 * time.Second, MemoryWorkingSetBytes: 10, MemoryLimitBytes: 30}, nil
 }
 
+func (f *fakeShim) DetailedStats(ctx context.Context, id string) (shim.Stats, error) {
+	st, err := f.Stats(ctx, id)
+	st.Details = &shim.Details{}
+	return st, err
+}
+
+// GroupStats of a pod's cgroup: one under "gone" is.
+func (f *fakeShim) GroupStats(_ context.Context, cgroup string) (shim.Stats, error) {
+	if strings.Contains(cgroup, "gone") {
+		return shim.Stats{}, shim.ErrNotFound
+	}
+	return shim.Stats{At: time.Now(), CPUUsage: 7 * time.Second, MemoryWorkingSetBytes: 70, Processes: 5}, nil
+}
+
 func (f *fakeShim) ids() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

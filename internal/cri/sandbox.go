@@ -15,6 +15,8 @@ type sandbox struct {
 	config *runtimeapi.PodSandboxConfig
 	turn   turn // run, stop, remove
 
+	cpu cpuRate // of the pod's cgroup, when it was last asked for
+
 	saving  sync.Mutex // orders writes of the record's file; held for one write
 	removed bool       // guarded by saving: the file is gone and stays so
 

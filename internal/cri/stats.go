@@ -1,11 +1,8 @@
 package cri
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,9 +12,6 @@ import (
 	"github.com/berth-run/berth/internal/shim"
 )
 
-// podInterface is the name of a pod's network interface.
-const podInterface = "eth0"
-
 // ContainerStats reads what a container uses. Of one that doesn't run only the
 // file system is reported.
 func (s *Service) ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error) {
@@ -25,57 +19,95 @@ func (s *Service) ContainerStats(ctx context.Context, id string) (*runtimeapi.Co
 	if err != nil {
 		return nil, err
 	}
-	return s.containerStats(ctx, c)
+	u, err := s.containerUsage(ctx, c)
+	return u.stats, err
 }
 
 // ListContainerStats reads what running containers use.
 func (s *Service) ListContainerStats(ctx context.Context, f *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+	list := s.containersWhere(func(c *container) bool {
+		return strings.HasPrefix(c.id, f.GetId()) &&
+			strings.HasPrefix(c.sandboxID, f.GetPodSandboxId()) &&
+			labelsMatch(f.GetLabelSelector(), c.config.GetLabels())
+	})
 	var out []*runtimeapi.ContainerStats
-	for _, c := range s.allContainers() {
-		if c.state() != store.ContainerRunning ||
-			!strings.HasPrefix(c.id, f.GetId()) ||
-			!strings.HasPrefix(c.sandboxID, f.GetPodSandboxId()) ||
-			!labelsMatch(f.GetLabelSelector(), c.config.GetLabels()) {
-			continue
-		}
-		st, err := s.containerStats(ctx, c)
-		if err != nil {
-			s.log.Debug("cannot read a container's use", "id", c.id, "err", err) // it may just have ended
-			continue
-		}
-		out = append(out, st)
+	for _, u := range s.runningUsage(ctx, list) {
+		out = append(out, u.stats)
 	}
 	return out, ctx.Err()
 }
 
-func (s *Service) containerStats(ctx context.Context, c *container) (*runtimeapi.ContainerStats, error) {
+// containerUsage is a reading of a container, for the CRI and as the shim gave it.
+type containerUsage struct {
+	stats *runtimeapi.ContainerStats
+	read  shim.Stats // zero of one that doesn't run
+}
+
+// runningUsage reads those of containers that run.
+func (s *Service) runningUsage(ctx context.Context, containers []*container) (out []containerUsage) {
+	for _, c := range containers {
+		if c.state() != store.ContainerRunning || ctx.Err() != nil {
+			continue
+		}
+		u, err := s.containerUsage(ctx, c)
+		if err != nil {
+			s.log.Debug("cannot read a container's use", "id", c.id, "err", err) // it may just have ended
+			continue
+		}
+		out = append(out, u)
+	}
+	return out
+}
+
+func (s *Service) containerUsage(ctx context.Context, c *container) (u containerUsage, err error) {
 	out := &runtimeapi.ContainerStats{Attributes: &runtimeapi.ContainerAttributes{
 		Id:          c.id,
 		Metadata:    c.config.GetMetadata(),
 		Labels:      c.config.GetLabels(),
 		Annotations: c.config.GetAnnotations(),
 	}}
-	if bytes, inodes, err := s.cfg.Images.SnapshotUsage(ctx, c.id); err == nil {
+	if l, ok := s.writableLayer(ctx, c); ok {
 		out.WritableLayer = &runtimeapi.FilesystemUsage{
-			Timestamp:  nowNanos(),
+			Timestamp:  l.at.UnixNano(),
 			FsId:       &runtimeapi.FilesystemIdentifier{Mountpoint: s.cfg.ImagesDir},
-			UsedBytes:  uint64Value(uint64(bytes)),
-			InodesUsed: uint64Value(uint64(inodes)),
+			UsedBytes:  uint64Value(l.bytes),
+			InodesUsed: uint64Value(l.inodes),
 		}
 	}
 	if c.state() != store.ContainerRunning {
-		return out, nil
+		return containerUsage{stats: out}, nil
 	}
 	st, err := s.cfg.Shim.Stats(ctx, c.id)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read what container %s uses: %w", c.id, err)
+		return u, fmt.Errorf("cannot read what container %s uses: %w", c.id, err)
 	}
-	out.Cpu, out.Memory = cpuUsage(st), memoryUsage(st)
-	return out, nil
+	out.Cpu = cpuUsage(st, c.cpu.read(time.Now(), st.CPUUsage))
+	out.Memory = memoryUsage(st)
+	out.Swap = swapUsage(st)
+	out.Io = ioUsage(st)
+	return containerUsage{stats: out, read: st}, nil
 }
 
-func cpuUsage(st shim.Stats) *runtimeapi.CpuUsage {
-	return &runtimeapi.CpuUsage{Timestamp: st.At.UnixNano(), UsageCoreNanoSeconds: uint64Value(uint64(st.CPUUsage))}
+// writableLayer is how much a container wrote to its own layer, as known lately.
+func (s *Service) writableLayer(ctx context.Context, c *container) (layerUsage, bool) {
+	return c.layer.read(ctx, s.background.Go, func(ctx context.Context) (bytes, inodes int64, err error) {
+		if bytes, inodes, err = s.cfg.Images.SnapshotUsage(ctx, c.id); err != nil {
+			s.log.Debug("cannot measure a container's layer", "id", c.id, "err", err) // it may just be going
+		}
+		return bytes, inodes, err
+	})
+}
+
+func cpuUsage(st shim.Stats, nanoCores *uint64) *runtimeapi.CpuUsage {
+	u := &runtimeapi.CpuUsage{
+		Timestamp:            st.At.UnixNano(),
+		UsageCoreNanoSeconds: uint64Value(uint64(st.CPUUsage)),
+		Psi:                  psiStats(st.CPUPressure),
+	}
+	if nanoCores != nil {
+		u.UsageNanoCores = uint64Value(*nanoCores)
+	}
+	return u
 }
 
 func memoryUsage(st shim.Stats) *runtimeapi.MemoryUsage {
@@ -86,126 +118,44 @@ func memoryUsage(st shim.Stats) *runtimeapi.MemoryUsage {
 		RssBytes:        uint64Value(st.MemoryRSSBytes),
 		PageFaults:      uint64Value(st.PageFaults),
 		MajorPageFaults: uint64Value(st.MajorPageFaults),
+		Psi:             psiStats(st.MemoryPressure),
 	}
-	if st.MemoryLimitBytes > st.MemoryWorkingSetBytes {
-		m.AvailableBytes = uint64Value(st.MemoryLimitBytes - st.MemoryWorkingSetBytes)
+	if st.MemoryLimitBytes > 0 {
+		m.AvailableBytes = uint64Value(st.MemoryLimitBytes - min(st.MemoryLimitBytes, st.MemoryWorkingSetBytes))
 	}
 	return m
 }
 
-// PodSandboxStats reads what a sandbox uses: the sum of its running containers
-// and its network.
-func (s *Service) PodSandboxStats(ctx context.Context, id string) (*runtimeapi.PodSandboxStats, error) {
-	sb, err := s.sandbox(id)
-	if err != nil {
-		return nil, err
+// swapUsage is nil where the kernel does not count swap. Without a limit nothing
+// is said of what is available.
+func swapUsage(st shim.Stats) *runtimeapi.SwapUsage {
+	if st.SwapUsageBytes == nil {
+		return nil
 	}
-	return s.sandboxStats(ctx, sb)
+	u := &runtimeapi.SwapUsage{Timestamp: st.At.UnixNano(), SwapUsageBytes: uint64Value(*st.SwapUsageBytes)}
+	if limit := st.SwapLimitBytes; limit != nil {
+		u.SwapAvailableBytes = uint64Value(*limit - min(*limit, *st.SwapUsageBytes))
+	}
+	return u
 }
 
-// ListPodSandboxStats reads what ready sandboxes use.
-func (s *Service) ListPodSandboxStats(ctx context.Context, f *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
-	var out []*runtimeapi.PodSandboxStats
-	for _, sb := range s.allSandboxes() {
-		if sb.state() != store.SandboxReady ||
-			!strings.HasPrefix(sb.id, f.GetId()) ||
-			!labelsMatch(f.GetLabelSelector(), sb.config.GetLabels()) {
-			continue
-		}
-		st, err := s.sandboxStats(ctx, sb)
-		if err != nil {
-			s.log.Debug("cannot read a sandbox's use", "id", sb.id, "err", err)
-			continue
-		}
-		out = append(out, st)
+// ioUsage is nil where the kernel does not tell: the CRI has nothing of input and
+// output but the waiting for it.
+func ioUsage(st shim.Stats) *runtimeapi.IoUsage {
+	if st.IOPressure == nil {
+		return nil
 	}
-	return out, ctx.Err()
+	return &runtimeapi.IoUsage{Timestamp: st.At.UnixNano(), Psi: psiStats(st.IOPressure)}
 }
 
-func (s *Service) sandboxStats(ctx context.Context, sb *sandbox) (*runtimeapi.PodSandboxStats, error) {
-	containers, err := s.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{PodSandboxId: sb.id})
-	if err != nil {
-		return nil, err
+func psiStats(p *shim.Pressure) *runtimeapi.PsiStats {
+	if p == nil {
+		return nil
 	}
-	linux := &runtimeapi.LinuxPodSandboxStats{
-		Containers: containers,
-		Cpu:        &runtimeapi.CpuUsage{Timestamp: nowNanos()},
-		Memory:     &runtimeapi.MemoryUsage{Timestamp: nowNanos()},
+	data := func(s shim.Stall) *runtimeapi.PsiData {
+		return &runtimeapi.PsiData{Total: uint64(s.Total), Avg10: s.Avg10, Avg60: s.Avg60, Avg300: s.Avg300}
 	}
-	var cpu, working, usage, rss uint64
-	for _, c := range containers {
-		cpu += c.GetCpu().GetUsageCoreNanoSeconds().GetValue()
-		working += c.GetMemory().GetWorkingSetBytes().GetValue()
-		usage += c.GetMemory().GetUsageBytes().GetValue()
-		rss += c.GetMemory().GetRssBytes().GetValue()
-	}
-	linux.Cpu.UsageCoreNanoSeconds = uint64Value(cpu)
-	linux.Memory.WorkingSetBytes = uint64Value(working)
-	linux.Memory.UsageBytes = uint64Value(usage)
-	linux.Memory.RssBytes = uint64Value(rss)
-	if !sb.hostNetwork() && sb.state() == store.SandboxReady {
-		if linux.Network, err = s.networkUsage(sb); err != nil {
-			return nil, err
-		}
-	}
-	return &runtimeapi.PodSandboxStats{
-		Attributes: &runtimeapi.PodSandboxAttributes{
-			Id:          sb.id,
-			Metadata:    sb.config.GetMetadata(),
-			Labels:      sb.config.GetLabels(),
-			Annotations: sb.config.GetAnnotations(),
-		},
-		Linux: linux,
-	}, nil
-}
-
-// networkUsage reads the counters of the sandbox's interfaces.
-func (s *Service) networkUsage(sb *sandbox) (*runtimeapi.NetworkUsage, error) {
-	var raw []byte
-	err := inNamespaces(s.namespaceDir(sb.id), []nsKind{nsNet}, func() (err error) {
-		raw, err = os.ReadFile("/proc/thread-self/net/dev")
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the network use of sandbox %s: %w", sb.id, err)
-	}
-	u := &runtimeapi.NetworkUsage{Timestamp: nowNanos()}
-	for _, i := range parseNetDev(string(raw)) {
-		switch i.GetName() {
-		case "lo":
-		case podInterface:
-			u.DefaultInterface = i
-		default:
-			u.Interfaces = append(u.Interfaces, i)
-		}
-	}
-	return u, nil
-}
-
-// parseNetDev reads /proc/net/dev. Lines it doesn't understand are left out.
-func parseNetDev(text string) []*runtimeapi.NetworkInterfaceUsage {
-	var out []*runtimeapi.NetworkInterfaceUsage
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for lines.Scan() {
-		name, counters, ok := strings.Cut(lines.Text(), ":")
-		fields := strings.Fields(counters)
-		if !ok || len(fields) < 11 {
-			continue
-		}
-		number := func(i int) *runtimeapi.UInt64Value {
-			n, err := strconv.ParseUint(fields[i], 10, 64)
-			if err != nil {
-				return nil
-			}
-			return uint64Value(n)
-		}
-		out = append(out, &runtimeapi.NetworkInterfaceUsage{
-			Name:    strings.TrimSpace(name),
-			RxBytes: number(0), RxErrors: number(2),
-			TxBytes: number(8), TxErrors: number(10),
-		})
-	}
-	return out
+	return &runtimeapi.PsiStats{Some: data(p.Some), Full: data(p.Full)}
 }
 
 func uint64Value(v uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: v} }

@@ -82,6 +82,8 @@ func main() {
 		}
 		fmt.Println("spawned")
 		sleep()
+	case "use":
+		use(args[1:])
 	case "try":
 		try(args[1])
 	case "stderr":
