@@ -38,7 +38,7 @@ func sendFDs(path string, token uint64, files []*os.File) error {
 func ReceiveFDs(conn *net.UnixConn) (token uint64, files []*os.File, err error) {
 	var msg [8]byte
 	oob := make([]byte, unix.CmsgSpace(maxFDs*4))
-	n, oobn, _, _, err := conn.ReadMsgUnix(msg[:], oob)
+	n, oobn, flags, _, err := conn.ReadMsgUnix(msg[:], oob)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -56,7 +56,8 @@ func ReceiveFDs(conn *net.UnixConn) (token uint64, files []*os.File, err error) 
 			files = append(files, os.NewFile(uintptr(fd), "passed"))
 		}
 	}
-	if n != len(msg) {
+	// One that is longer, or has more descriptors, was cut off.
+	if n != len(msg) || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
 		for _, f := range files {
 			f.Close()
 		}
@@ -95,6 +96,9 @@ func ReceiveTerminal(sock *os.File) (*os.File, error) {
 	fds, err := unix.ParseUnixRights(&cmsgs[0])
 	if err != nil || len(fds) == 0 {
 		return nil, fmt.Errorf("cannot receive the terminal: no descriptor in the message")
+	}
+	for _, more := range fds[1:] {
+		unix.Close(more)
 	}
 	// Non-blocking, so that Close ends a Read.
 	if err := unix.SetNonblock(fds[0], true); err != nil {
