@@ -86,8 +86,11 @@ func (l *logFile) openLocked() error {
 func (l *logFile) resume(at logPlace) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.f == nil || at.inode == 0 || at.inode != l.inode || at.size >= l.size {
+	if l.f == nil || at.inode == 0 || at.inode != l.inode || at.size < 0 || at.size >= l.size {
 		return nil
+	}
+	if n := l.size - at.size; n > maxHalfWritten {
+		return fmt.Errorf("cannot read what was half written: %d bytes are more than can be", n)
 	}
 	f, err := os.Open(l.path)
 	if err != nil {
@@ -101,6 +104,11 @@ func (l *logFile) resume(at logPlace) error {
 	l.size, l.written, l.stamp = at.size, written, at.stamp
 	return nil
 }
+
+// maxHalfWritten bounds what is read of a log because a file says that it was just
+// written: each byte in hand may be a line of its own, before it what entries
+// begin with.
+const maxHalfWritten = inHandSize*64 + maxLine
 
 // skip returns what of b is still to be written after a resume. Where something
 // else than b was written, that is taken back.
