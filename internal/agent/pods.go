@@ -99,6 +99,9 @@ func (a *Agent) Pods() []*corev1.Pod {
 	return pods
 }
 
+// ReasonStopped is in the status of pods that Stop has ended.
+const ReasonStopped = "Stopped"
+
 // Stopping says that a pod is being stopped and stays listed: what is to become
 // the reason of its end is in the status before the pod has ended, and never
 // otherwise. One that is to be removed has a deletion timestamp instead.
@@ -138,7 +141,7 @@ func (a *Agent) Stop(namespace, name string, grace *int64) (Ref, error) {
 	if !ok {
 		return Ref{}, fmt.Errorf("%w: %s/%s", ErrNoPod, namespace, name)
 	}
-	stop := lifecycle.Stop{Reason: "Stopped", Message: "stopped by berth stop", AsDeleted: true}
+	stop := lifecycle.Stop{Reason: ReasonStopped, Message: "stopped by berth stop", AsDeleted: true}
 	if grace != nil {
 		d := time.Duration(*grace) * time.Second
 		stop.Grace = &d

@@ -35,7 +35,7 @@ func (r *run) take(u agent.Update) {
 		switch {
 		case u.Deleted == agent.Replaced:
 			r.fates[u.Pod.UID] = replaced
-		case u.Deleted == agent.Removed || p.gone:
+		case u.Deleted == agent.Removed || p.gone || p.status.Reason == agent.ReasonStopped:
 			r.fates[u.Pod.UID] = removed
 		}
 	}

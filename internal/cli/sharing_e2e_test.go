@@ -145,7 +145,7 @@ func TestARunSaysWhoTookItsPod(t *testing.T) {
 	third := n.start("run", n.file(pod("web", "Always", 1, "serve")))
 	third.await(`^web: ready`)
 	n.must("stop", "web")
-	if code := third.wait(); code == 0 || !strings.Contains(third.text(), "stopped by") {
+	if code := third.wait(); code == 0 || !strings.Contains(third.text(), "web was stopped by another command") {
 		t.Errorf("the run whose pod was stopped ends with %d:\n%s", code, third.text())
 	}
 }
