@@ -15,6 +15,9 @@ need pkg-config command -v pkg-config
 need libseccomp-dev pkg-config --exists libseccomp
 need git command -v git
 need curl command -v curl
+# internal/cri/network/cni runs real plugins; portmap calls iptables.
+need containernetworking-plugins test -x /usr/lib/cni/bridge
+need iptables command -v iptables
 
 if [ ${#missing[@]} -eq 0 ]; then
 	exit 0

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/berth-run/berth/internal/cri/network/cni"
 	"github.com/berth-run/berth/internal/home"
 )
 
@@ -21,10 +22,16 @@ type Config struct {
 	ShimBinary string // berth-shim; default: beside this program, then in PATH
 	DemoBinary string // berth-demo, for the demo image; default likewise, or none
 
-	Bridge     string       // default by Root
-	CIDR       netip.Prefix // IPv4 addresses of pods; default those in use, else by Root
-	CIDR6      netip.Prefix // IPv6 addresses of pods, with CIDR only; default those in use, else none
-	CgroupRoot string       // parent of all pods' cgroups; default by Root
+	Bridge string       // default by Root
+	CIDR   netip.Prefix // IPv4 addresses of pods; default those in use, else by Root
+	CIDR6  netip.Prefix // IPv6 addresses of pods, with CIDR only; default those in use, else none
+	// NetworkBy says who connects pods; default the bridge. CNIConfDir and CNIBinDirs
+	// are where CNI configurations and plugins are; default those of the machine.
+	NetworkBy  cni.By
+	CNIConfDir string
+	CNIBinDirs []string
+
+	CgroupRoot string // parent of all pods' cgroups; default by Root
 
 	RegistriesDir string // containerd-style hosts.toml folders; optional
 
@@ -38,6 +45,7 @@ type Config struct {
 	Log *slog.Logger // default: discard
 
 	home   home.Home // Root and Run
+	ranged bool      // CIDR was asked for
 	anyUse bool      // a root is taken whatever it is used for, to clean it up
 }
 
@@ -49,6 +57,7 @@ func (c *Config) complete() error {
 	}
 	var errs []error
 	mark := c.home.Mark
+	c.ranged = c.CIDR.IsValid()
 	if c.Bridge == "" {
 		c.Bridge = "berth0"
 		if mark != "" {
@@ -81,6 +90,9 @@ func (c *Config) complete() error {
 	}
 	return errors.Join(errs...)
 }
+
+// ParseNetworkBy reads who is to connect pods.
+func ParseNetworkBy(text string) (cni.By, error) { return cni.ParseBy(text) }
 
 // ForCleanup is a configuration to clean up with, whatever the root is used for.
 func (c Config) ForCleanup() Config {

@@ -12,6 +12,7 @@ import (
 	"github.com/berth-run/berth/internal/cri"
 	"github.com/berth-run/berth/internal/cri/imagestore"
 	"github.com/berth-run/berth/internal/cri/network"
+	"github.com/berth-run/berth/internal/cri/network/cni"
 	"github.com/berth-run/berth/internal/home"
 	"github.com/berth-run/berth/internal/shim"
 	"github.com/berth-run/berth/internal/version"
@@ -29,7 +30,7 @@ type Runtime struct {
 	closers closers
 	images  *imagestore.Store
 	shim    *shim.Client
-	network *network.Network
+	network *cni.Switch
 	cgroups *cgroup.Tree
 	cri     *cri.Service
 }
@@ -89,8 +90,14 @@ func (r *Runtime) open(ctx context.Context) (err error) {
 		return err
 	}
 	r.closers.add(r.shim.Close)
-	r.network, err = network.New(network.Config{
-		StateDir: r.cfg.home.Network(), Bridge: r.cfg.Bridge, CIDR: r.cfg.CIDR, CIDR6: r.cfg.CIDR6, Log: r.log,
+	r.network, err = cni.NewSwitch(cni.SwitchConfig{
+		By: r.cfg.NetworkBy, Fixed: r.cfg.ranged,
+		Bridge: network.Config{
+			StateDir: r.cfg.home.Network(), Bridge: r.cfg.Bridge, CIDR: r.cfg.CIDR, CIDR6: r.cfg.CIDR6, Log: r.log,
+		},
+		CNI: cni.Config{
+			StateDir: r.cfg.home.CNI(), ConfDir: r.cfg.CNIConfDir, BinDirs: r.cfg.CNIBinDirs, Log: r.log,
+		},
 	})
 	if err != nil {
 		return err
@@ -112,11 +119,9 @@ func (r *Runtime) open(ctx context.Context) (err error) {
 	if err := r.cri.Recover(ctx); err != nil {
 		return err
 	}
-	if len(r.network.List()) > 0 {
-		// Somebody may have taken rules or the bridge away while nobody looked.
-		if err := r.network.Up(ctx); err != nil {
-			r.log.Warn("cannot put the network of the pods that run right, it is tried again", "err", err)
-		}
+	// Somebody may have taken rules or the bridge away while nobody looked.
+	if err := r.network.Up(ctx); err != nil {
+		r.log.Warn("cannot put the network of the pods that run right, it is tried again", "err", err)
 	}
 	return nil
 }

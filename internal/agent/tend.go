@@ -21,9 +21,6 @@ func (r *Runtime) keepNetwork(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		if len(r.network.List()) == 0 {
-			continue
-		}
 		if err := r.network.Check(ctx); err != nil && ctx.Err() == nil {
 			r.log.Error("cannot put the network of the pods right", "err", err)
 		}

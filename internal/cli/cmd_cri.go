@@ -23,6 +23,8 @@ const defaultCRIRoot = home.DefaultRoot + "-cri"
 // criOptions are the flags of berth cri.
 type criOptions struct {
 	listen, streamAddr, registriesDir string
+	network, cniConfDir               string
+	cniBinDirs                        []string
 	imports                           []string
 }
 
@@ -40,6 +42,10 @@ when it ends, by whatever cause; the next one takes them over, with the exit cod
 of those that ended meanwhile. SIGTERM and SIGINT end it; berth cleanup --root
 removes what it made. Under systemd it tells when it is ready (Type=notify).
 
+Pods are connected by CNI plugins if there is a CNI configuration, else by the
+built-in bridge; --network says otherwise. A configuration that can't be used is an
+error, not a reason to use the bridge. Each pod is disconnected by who connected it.
+
 Logs are not rotated, nor is anything removed that its caller did not ask to
 remove: a kubelet does both itself.`,
 		Example: `  berth cri --listen unix:///run/berth-cri.sock
@@ -53,6 +59,9 @@ remove: a kubelet does both itself.`,
 	c.Flags().StringVar(&o.streamAddr, "stream-addr", "", "host:port where exec, attach and port-forward are streamed, to whoever has the token of a request (default a free port of 127.0.0.1)")
 	c.Flags().StringArrayVar(&o.imports, "import", nil, "folder or archive of images (OCI, docker) to import before serving; may be repeated")
 	c.Flags().StringVar(&o.registriesDir, "registries-dir", "", "folder of registry configurations as containerd has them: HOST/hosts.toml")
+	c.Flags().StringVar(&o.network, "network", "auto", "who connects pods: cni, bridge, or auto: cni if there is a configuration, else bridge")
+	c.Flags().StringVar(&o.cniConfDir, "cni-conf-dir", "", "folder of CNI configurations, the first of which by name counts, at any time (default /etc/cni/net.d)")
+	c.Flags().StringSliceVar(&o.cniBinDirs, "cni-bin-dir", nil, "folder of CNI plugins; may be repeated (default /opt/cni/bin and /usr/lib/cni)")
 	return c
 }
 
@@ -66,6 +75,10 @@ func (a *app) serveCRI(ctx context.Context, o criOptions) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	cfg := a.config()
+	if cfg.NetworkBy, err = agent.ParseNetworkBy(o.network); err != nil {
+		return usageError("--network: %v", err)
+	}
+	cfg.CNIConfDir, cfg.CNIBinDirs = o.cniConfDir, o.cniBinDirs
 	cfg.RegistriesDir, cfg.StreamAddr, cfg.LogMaxBytes = o.registriesDir, o.streamAddr, -1
 	if o.listen == "" {
 		o.listen = "unix://" + a.home.CRISocket()

@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"io"
+	"net/netip"
 	"syscall"
 	"time"
 
@@ -61,7 +62,7 @@ type Images interface {
 	SnapshotUsage(ctx context.Context, key string) (bytes, inodes int64, err error)
 }
 
-// Network connects sandboxes. *network.Network is the real one.
+// Network connects sandboxes. *cni.Switch and *network.Network are real ones.
 type Network interface {
 	Setup(ctx context.Context, r network.Request) (network.Result, error)
 	Teardown(ctx context.Context, id string) error // works without a namespace; idempotent
@@ -69,6 +70,11 @@ type Network interface {
 	Reclaim(ctx context.Context, live func(id string) bool) (int, error)
 	// Cleanup removes everything, also what all sandboxes share.
 	Cleanup(ctx context.Context) error
+	// Status says whether a sandbox can be connected now.
+	Status(ctx context.Context) network.Status
+	// UseRanges takes what a cluster has chosen for the pods of this node, if it
+	// was not told otherwise.
+	UseRanges(ctx context.Context, ranges []netip.Prefix) error
 }
 
 // streams are the ends of one exec or attach.

@@ -315,6 +315,10 @@ func (f *fakeNetwork) Reclaim(_ context.Context, live func(string) bool) (int, e
 
 func (f *fakeNetwork) Cleanup(context.Context) error { return nil }
 
+func (f *fakeNetwork) Status(context.Context) network.Status { return network.Status{} }
+
+func (f *fakeNetwork) UseRanges(context.Context, []netip.Prefix) error { return nil }
+
 // fixture is a Service over fakes, with real namespaces and mounts.
 type fixture struct {
 	*Service

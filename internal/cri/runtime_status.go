@@ -2,10 +2,14 @@ package cri
 
 import (
 	"context"
+	"fmt"
+	"maps"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berth-run/berth/internal/cri/network"
 )
 
 const (
@@ -24,18 +28,25 @@ func (s *Service) Version(context.Context, string) (*runtimeapi.VersionResponse,
 	}, nil
 }
 
+// networkNotReady is the reason of kubelets and other runtimes.
+const networkNotReady = "NetworkPluginNotReady"
+
 // Status says whether containers can be run. The runtime is ready while the
-// shim answers; the network is set up with the first sandbox.
+// shim answers, the network when a sandbox could be connected now.
 func (s *Service) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
 	ready := &runtimeapi.RuntimeCondition{Type: runtimeapi.RuntimeReady, Status: true}
 	if _, err := s.cfg.Shim.List(ctx); err != nil {
 		ready.Status, ready.Reason, ready.Message = false, "ShimNotReady", err.Error()
 	}
+	connected := &runtimeapi.RuntimeCondition{Type: runtimeapi.NetworkReady, Status: true}
+	net := s.cfg.Network.Status(ctx)
+	if net.Err != nil {
+		connected.Status, connected.Reason, connected.Message = false, networkNotReady, net.Err.Error()
+	}
 	features := &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: true}
 	r := &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
-			ready,
-			{Type: runtimeapi.NetworkReady, Status: true},
+			ready, connected,
 		}},
 		RuntimeHandlers: []*runtimeapi.RuntimeHandler{
 			{Name: "", Features: features},
@@ -56,6 +67,7 @@ func (s *Service) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusR
 			"seccomp":      s.host.DefaultSeccomp != nil,
 			"apparmor":     s.host.AppArmor,
 		})
+		maps.Copy(r.Info, net.Info)
 	}
 	return r, nil
 }
@@ -67,9 +79,22 @@ func (s *Service) RuntimeConfig(context.Context) (*runtimeapi.RuntimeConfigRespo
 	}, nil
 }
 
-// UpdateRuntimeConfig takes the pod range of a cluster, which this runtime does
-// not use: its network's range is set when it starts.
-func (s *Service) UpdateRuntimeConfig(context.Context, *runtimeapi.RuntimeConfig) error { return nil }
+// UpdateRuntimeConfig takes the ranges of addresses that a cluster has chosen for
+// the pods of this node.
+func (s *Service) UpdateRuntimeConfig(ctx context.Context, config *runtimeapi.RuntimeConfig) error {
+	text := config.GetNetworkConfig().GetPodCidr()
+	if text == "" {
+		return nil
+	}
+	ranges, err := network.ParseRanges(text)
+	if err != nil {
+		return status.Errorf(codes.InvalidArgument, "cannot use the pod CIDR: %v", err)
+	}
+	if err := s.cfg.Network.UseRanges(ctx, ranges); err != nil {
+		return fmt.Errorf("cannot use the pod CIDR %s: %w", text, err)
+	}
+	return nil
+}
 
 func unsupported(what string) error {
 	return status.Errorf(codes.Unimplemented, "%s is not supported by berth's embedded runtime", what)

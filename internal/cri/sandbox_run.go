@@ -159,6 +159,7 @@ func (s *Service) connect(ctx context.Context, sb *sandbox) error {
 	m := sb.config.GetMetadata()
 	result, err := s.cfg.Network.Setup(ctx, network.Request{
 		ID: sb.id, Name: m.GetNamespace() + "/" + m.GetName(), NetNS: s.pinPath(sb.id, nsNet), Ports: ports,
+		Pod: podOf(sb.config),
 	})
 	if err != nil {
 		return err
@@ -169,6 +170,16 @@ func (s *Service) connect(ctx context.Context, sb *sandbox) error {
 			r.IPs = append(r.IPs, ip.String())
 		}
 	})
+}
+
+// podOf is what network plugins may be told.
+func podOf(config *runtimeapi.PodSandboxConfig) network.Pod {
+	m, dns := config.GetMetadata(), config.GetDnsConfig()
+	return network.Pod{
+		Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUid(),
+		Annotations: config.GetAnnotations(), Cgroup: config.GetLinux().GetCgroupParent(),
+		DNS: network.DNS{Servers: dns.GetServers(), Searches: dns.GetSearches(), Options: dns.GetOptions()},
+	}
 }
 
 // portMappings leaves out ports that the host does not open.

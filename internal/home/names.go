@@ -34,6 +34,10 @@ func (h Home) CRI() string { return filepath.Join(h.Run, "cri") }
 // Network is the folder of addresses in use.
 func (h Home) Network() string { return filepath.Join(h.Run, "network") }
 
+// CNI is the folder of what network plugins were asked for. They remember it beyond
+// a restart of the machine, so berth must.
+func (h Home) CNI() string { return filepath.Join(h.Root, "cni") }
+
 // Socket is where the agent answers.
 func (h Home) Socket() string { return filepath.Join(h.Run, "berth.sock") }
 
@@ -46,7 +50,7 @@ func (h Home) lock() string { return filepath.Join(h.Root, lockName) }
 // lock come last: what was begun can be taken up again, and nobody else comes in.
 func (h Home) madeInRoot() []string {
 	return []string{
-		h.Database(), h.Images(), filepath.Join(h.Root, "logs"), filepath.Join(h.Root, "pods"),
+		h.Database(), h.Images(), filepath.Join(h.Root, "logs"), filepath.Join(h.Root, "pods"), h.CNI(),
 		h.AgentLog(), filepath.Join(h.Root, markerName+".new"), filepath.Join(h.Root, markerName), h.lock(),
 	}
 }

@@ -66,7 +66,19 @@ type Request struct {
 	Name  string // of the pod, as people know it; default ID
 	NetNS string // path of its network namespace
 	Ports []PortMapping
+	Pod   Pod // for the plugins of others: this package needs none of it
 }
+
+// Pod is what network plugins may be told of a pod.
+type Pod struct {
+	Namespace, Name, UID string
+	Annotations          map[string]string
+	Cgroup               string // path of the pod's cgroup
+	DNS                  DNS
+}
+
+// DNS is how a pod resolves names.
+type DNS struct{ Servers, Searches, Options []string }
 
 // Result is what the pod got.
 type Result struct {

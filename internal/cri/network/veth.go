@@ -97,9 +97,8 @@ func (n *Network) configure(ns *namespace, ips []netip.Addr) error {
 		return fmt.Errorf("cannot enter it: %w", err)
 	}
 	defer h.Close()
-	lo := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo", Index: loopbackIndex}}
-	if err := h.LinkSetUp(lo); err != nil {
-		return fmt.Errorf("cannot bring loopback up: %w", err)
+	if err := loopbackUp(h); err != nil {
+		return err
 	}
 	eth, err := h.LinkByName(podLink)
 	if err != nil {
@@ -125,6 +124,29 @@ func (n *Network) configure(ns *namespace, ips []netip.Addr) error {
 		if err := h.NeighSet(neighbour(eth.Attrs().Index, gateway, hardwareAddr(ipam.Gateway(n.cfg.CIDR)))); err != nil {
 			return fmt.Errorf("cannot make the gateway known: %w", err)
 		}
+	}
+	return nil
+}
+
+// LoopbackUp brings up the loopback interface of a network namespace.
+func LoopbackUp(path string) error {
+	ns, err := openNamespace(path)
+	if err != nil {
+		return err
+	}
+	defer ns.close()
+	h, err := netlink.NewHandleAt(netns.NsHandle(ns.fd()), unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("cannot enter network namespace %s: %w", path, err)
+	}
+	defer h.Close()
+	return loopbackUp(h)
+}
+
+func loopbackUp(h *netlink.Handle) error {
+	lo := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "lo", Index: loopbackIndex}}
+	if err := h.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("cannot bring loopback up: %w", err)
 	}
 	return nil
 }
