@@ -22,13 +22,24 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	imgspec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
 )
 
-// fuzzStore is a store that all inputs of a fuzz target share.
-func fuzzStore(f *testing.F) *Store {
+// fuzzStore is a store that all inputs of a fuzz target share, in memory: a disk
+// is too slow.
+func fuzzStore(f *testing.F, snapshotter string) *Store {
 	f.Helper()
+	root := f.TempDir()
+	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "size=256m"); err != nil {
+		f.Skipf("cannot mount a file system in memory: %v", err)
+	}
+	f.Cleanup(func() {
+		if err := unix.Unmount(root, unix.MNT_DETACH); err != nil {
+			f.Error(err)
+		}
+	})
 	s, err := Open(Config{
-		Root: f.TempDir(), Snapshotter: nativeName, RetryDelay: time.Millisecond,
+		Root: root, Snapshotter: snapshotter, RetryDelay: time.Millisecond,
 		Log: slog.New(slog.DiscardHandler), Registries: RegistryConfig{DockerConfigDir: "-"},
 	})
 	if err != nil {
@@ -142,7 +153,7 @@ func FuzzPulledDocuments(f *testing.F) {
 		_, _ = w.Write(raw)
 	}))
 	f.Cleanup(server.Close)
-	s := fuzzStore(f)
+	s := fuzzStore(f, nativeName)
 	addDocuments(f)
 	f.Fuzz(func(t *testing.T, index, manifest, config string) {
 		top, blobs, types := documents(index, manifest, config)
@@ -170,7 +181,7 @@ func FuzzArchive(f *testing.F) {
 	if os.Geteuid() != 0 {
 		f.Skip("needs root: unpacks images")
 	}
-	s := fuzzStore(f)
+	s := fuzzStore(f, nativeName)
 	for _, seed := range []struct{ index, manifest, config, name, link string }{
 		{goodIndex, goodManifest, goodConfig, "oci-layout", ""},
 		{goodIndex, `[{"Config":"config.json","RepoTags":["app:1"],"Layers":["layer.tar"]}]`, goodConfig, "manifest.json", "layer.tar"},
@@ -230,7 +241,7 @@ func FuzzArchiveBytes(f *testing.F) {
 	if os.Geteuid() != 0 {
 		f.Skip("needs root: unpacks images")
 	}
-	s := fuzzStore(f)
+	s := fuzzStore(f, nativeName)
 	f.Add(layerFile())
 	f.Add([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0})
 	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd, 0x24, 0, 1})

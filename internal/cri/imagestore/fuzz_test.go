@@ -56,13 +56,13 @@ func FuzzLayer(f *testing.F) {
 	} {
 		f.Add(seed)
 	}
+	s := fuzzStore(f, overlayName)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		outside := t.TempDir()
 		victim := filepath.Join(outside, "victim")
 		if err := os.WriteFile(victim, []byte("untouched"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := open(t, nil)
 		img, err := s.Put(t.Context(), PutRequest{Name: "fuzz", Layer: func(w io.Writer) error {
 			tw := tar.NewWriter(w)
 			for _, h := range entriesOf(data, outside) {
@@ -86,6 +86,9 @@ func FuzzLayer(f *testing.F) {
 				if string(content) == "untouched" {
 					t.Errorf("%s shows a file of the machine", path)
 				}
+			}
+			if err := s.Remove(t.Context(), img.ID); err != nil {
+				t.Error(err)
 			}
 		}
 		var left []string
