@@ -91,7 +91,7 @@ func (s *Store) Load() (Loaded, error) {
 
 func (s *Store) path(kind, id string) string { return filepath.Join(s.dir, kind, id+suffix) }
 
-func load[T interface{ whole() bool }](dir string) (list []T, broken map[string]error, err error) {
+func load[T interface{ whole(id string) bool }](dir string) (list []T, broken map[string]error, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, nil
@@ -113,8 +113,8 @@ func load[T interface{ whole() bool }](dir string) (list []T, broken map[string]
 		if err == nil {
 			err = json.Unmarshal(raw, &v)
 		}
-		if err == nil && !v.whole() {
-			err = errors.New("it has no id or no configuration")
+		if err == nil && !v.whole(id) {
+			err = errors.New("it has no configuration, or another id")
 		}
 		if err != nil {
 			broken[id] = err

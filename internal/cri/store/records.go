@@ -20,7 +20,7 @@ type Sandbox struct {
 	IPs       []string                                                           `json:"ips,omitempty"`      // primary first; empty with the host's network
 }
 
-func (s Sandbox) whole() bool { return s.ID != "" && s.Config.P != nil }
+func (s Sandbox) whole(id string) bool { return s.ID == id && s.Config.P != nil }
 
 // SandboxState is how far a sandbox has come. It only moves down the list.
 type SandboxState string
@@ -64,7 +64,7 @@ type Container struct {
 	Message    string    `json:"message,omitempty"`
 }
 
-func (c Container) whole() bool { return c.ID != "" && c.Config.P != nil }
+func (c Container) whole(id string) bool { return c.ID == id && c.Config.P != nil }
 
 // ContainerState is how far a container has come. It only moves down the list.
 type ContainerState string
