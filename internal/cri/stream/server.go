@@ -3,7 +3,8 @@
 // URL that holds a token; the token works once and for a minute.
 //
 // It is k8s.io/cri-streaming (SPDY and WebSocket) behind a listener that is
-// open from the start, so that the URL is known.
+// open from the start, so that the URL is known; see websocket.go for what today's
+// clients speak over WebSocket beyond that.
 package stream
 
 import (
@@ -13,10 +14,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"sync"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/cri-streaming/pkg/streaming"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
 // Config says where to serve and whom to ask.
@@ -31,6 +34,9 @@ type Server struct {
 	requests streaming.Server
 	http     *http.Server
 	handlers sync.WaitGroup // streams under way
+
+	mu       sync.Mutex
+	commands map[string]commandStreams // by token; guarded by mu
 }
 
 // Listen opens the port. Nothing is served before Run.
@@ -53,7 +59,7 @@ func Listen(cfg Config) (*Server, error) {
 		l.Close()
 		return nil, fmt.Errorf("cannot set up streaming: %w", err)
 	}
-	s := &Server{listener: l, requests: requests}
+	s := &Server{listener: l, requests: requests, commands: make(map[string]commandStreams)}
 	s.http = &http.Server{Handler: http.HandlerFunc(s.serve)}
 	return s, nil
 }
@@ -61,6 +67,14 @@ func Listen(cfg Config) (*Server, error) {
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.handlers.Add(1)
 	defer s.handlers.Done()
+	if wsstream.IsWebSocketRequestWithTunnelingProtocol(r) {
+		s.tunnel(w, r)
+		return
+	}
+	if c, ok := s.recall(path.Base(r.URL.Path)); ok && wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
+		s.translate(w, r, c)
+		return
+	}
 	s.requests.ServeHTTP(w, r)
 }
 
@@ -90,12 +104,22 @@ func (s *Server) Close() error {
 
 // Exec registers a command and gives its URL.
 func (s *Server) Exec(r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
-	return s.requests.GetExec(r)
+	resp, err := s.requests.GetExec(r)
+	if err != nil {
+		return nil, err
+	}
+	s.remember(resp.GetUrl(), commandStreams{stdin: r.GetStdin(), stdout: r.GetStdout(), stderr: r.GetStderr(), tty: r.GetTty()})
+	return resp, nil
 }
 
 // Attach registers an attachment to a running container and gives its URL.
 func (s *Server) Attach(r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
-	return s.requests.GetAttach(r)
+	resp, err := s.requests.GetAttach(r)
+	if err != nil {
+		return nil, err
+	}
+	s.remember(resp.GetUrl(), commandStreams{stdin: r.GetStdin(), stdout: r.GetStdout(), stderr: r.GetStderr(), tty: r.GetTty()})
+	return resp, nil
 }
 
 // PortForward registers a forwarding to ports of a sandbox and gives its URL.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	clientcommand "k8s.io/client-go/tools/remotecommand"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/cri-streaming/pkg/streaming"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 )
 
@@ -40,7 +41,7 @@ func (fakeRuntime) Attach(context.Context, string, io.Reader, io.WriteCloser, io
 func (fakeRuntime) PortForward(context.Context, string, int32, io.ReadWriteCloser) error { return nil }
 
 // serve runs a server until the returned function is called, which waits.
-func serve(t *testing.T, r fakeRuntime) (s *Server, stop func()) {
+func serve(t *testing.T, r streaming.Runtime) (s *Server, stop func()) {
 	t.Helper()
 	s, err := Listen(Config{Runtime: r})
 	if err != nil {
