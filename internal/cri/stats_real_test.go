@@ -29,11 +29,15 @@ func limits(c *runtimeapi.ContainerConfig) {
 	}
 }
 
-// hasPressure says whether the kernel counts stalls for cgroups here.
+// hasPressure says whether the kernel counts stalls for cgroups here: without, a
+// file of them is not there or can't be read.
 func hasPressure() bool {
 	for _, dir := range []string{"", "unified"} {
-		if list, err := filepath.Glob(filepath.Join("/sys/fs/cgroup", dir, "*", "cpu.pressure")); err == nil && len(list) > 0 {
-			return true
+		files, _ := filepath.Glob(filepath.Join("/sys/fs/cgroup", dir, "*", "cpu.pressure"))
+		for _, file := range files {
+			if _, err := os.ReadFile(file); err == nil {
+				return true
+			}
 		}
 	}
 	return false

@@ -36,7 +36,7 @@ func use(args []string) {
 				check(err)
 			}
 		case "cpu":
-			for cpuTime() < time.Duration(count)*time.Millisecond { //nolint:revive // that is the use
+			for cpuTime() < time.Duration(count)*time.Millisecond { // that is the use
 			}
 		case "send":
 			send(amount[:i], count)
@@ -45,7 +45,7 @@ func use(args []string) {
 		}
 	}
 	fmt.Println("used", len(kept))
-	for burn { //nolint:revive // that is the use
+	for burn { // that is the use
 	}
 	sleep()
 	fmt.Println(len(kept)) // keeps it
