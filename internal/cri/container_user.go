@@ -2,16 +2,20 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/containerd/containerd/v2/core/containers"
 	"github.com/containerd/containerd/v2/core/mount"
-	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/pkg/oci"
+	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -22,7 +26,7 @@ import (
 // resolveUser finds out who the container runs as, looking names and groups up
 // in the image's /etc/passwd and /etc/group. The security context goes before
 // the image's own user.
-func resolveUser(ctx context.Context, config *runtimeapi.ContainerConfig, imageUser string, fs rootfs) (ocispec.User, error) {
+func resolveUser(ctx context.Context, config *runtimeapi.ContainerConfig, imageUser string, from rootfs) (u ocispec.User, err error) {
 	sc := config.GetLinux().GetSecurityContext()
 	user, err := userString(sc)
 	if err != nil {
@@ -34,19 +38,30 @@ func resolveUser(ctx context.Context, config *runtimeapi.ContainerConfig, imageU
 	if user == "" {
 		user = "0"
 	}
-	spec := &specs.Spec{Process: &specs.Process{}, Linux: &specs.Linux{}, Root: &specs.Root{Path: fs.mountedAt}}
-	c := &containers.Container{}
-	if fs.mountedAt == "" {
-		c.Snapshotter, c.SnapshotKey = "rootfs", "rootfs" // of fs, whatever the names
+	err = from.within(ctx, func(root string) error {
+		u, err = findUser(ctx, sc, user, root)
+		return err
+	})
+	return u, err
+}
+
+// findUser looks a user up below root.
+func findUser(ctx context.Context, sc *runtimeapi.LinuxContainerSecurityContext, user, root string) (ocispec.User, error) {
+	for _, name := range []string{"etc/passwd", "etc/group"} {
+		if err := checkRegular(root, name); err != nil {
+			return ocispec.User{}, fmt.Errorf("cannot find user %q in the image: %w", user, err)
+		}
 	}
-	if err := oci.WithUser(user)(ctx, fs, c, spec); err != nil {
+	spec := &specs.Spec{Process: &specs.Process{}, Linux: &specs.Linux{}, Root: &specs.Root{Path: root}}
+	c := &containers.Container{} // without a snapshot: the root is looked at
+	if err := oci.WithUser(user)(ctx, nil, c, spec); err != nil {
 		return ocispec.User{}, fmt.Errorf("cannot find user %q in the image: %w", user, err)
 	}
 	u := &spec.Process.User
 	groups := slices.Clone(u.AdditionalGids)
 	if sc.GetSupplementalGroupsPolicy() == runtimeapi.SupplementalGroupsPolicy_Merge {
 		name, _, _ := strings.Cut(user, ":")
-		if err := oci.WithAdditionalGIDs(name)(ctx, fs, c, spec); err != nil {
+		if err := oci.WithAdditionalGIDs(name)(ctx, nil, c, spec); err != nil {
 			return ocispec.User{}, fmt.Errorf("cannot find the groups of user %q in the image: %w", name, err)
 		}
 		groups = append(groups, u.AdditionalGids...)
@@ -56,6 +71,25 @@ func resolveUser(ctx context.Context, config *runtimeapi.ContainerConfig, imageU
 	}
 	slices.Sort(groups)
 	return ocispec.User{UID: u.UID, GID: u.GID, Groups: slices.Compact(groups)}, nil
+}
+
+// checkRegular refuses what is there and is no regular file: opening a named pipe
+// waits for somebody who writes to it, for ever.
+func checkRegular(root, name string) error {
+	at, err := securejoin.SecureJoin(root, name)
+	if err != nil {
+		return err
+	}
+	info, err := os.Lstat(at)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+		return nil
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("/%s is not a regular file", name)
+	}
+	return nil
 }
 
 // userString is the user of a security context as USER[:GROUP]; "" if it names
@@ -75,14 +109,25 @@ func userString(sc *runtimeapi.LinuxContainerSecurityContext) (string, error) {
 	return user + ":" + strconv.FormatInt(gid.GetValue(), 10), nil
 }
 
-// rootfs shows containerd's helpers one root file system. It need not be
-// mounted: they look into its layers.
+// rootfs is a root file system, mounted or not.
 type rootfs struct {
-	snapshots.Snapshotter // nil: only Mounts is asked for
-	mounts                []mount.Mount
-	mountedAt             string // if not empty, it is looked at there
+	mounts    []mount.Mount
+	mountedAt string // if not empty, it is mounted there
 }
 
-func (r rootfs) SnapshotService(string) snapshots.Snapshotter { return r }
-
-func (r rootfs) Mounts(context.Context, string) ([]mount.Mount, error) { return r.mounts, nil }
+// within calls f with a folder where the file system can be read, as long as f
+// runs.
+func (r rootfs) within(ctx context.Context, f func(root string) error) error {
+	if r.mountedAt != "" {
+		return f(r.mountedAt)
+	}
+	var within error // as f says it, without where it was mounted
+	err := mount.WithReadonlyTempMount(ctx, r.mounts, func(root string) error {
+		within = f(root)
+		return within
+	})
+	if within != nil {
+		return within
+	}
+	return err
+}
