@@ -18,6 +18,9 @@ need curl command -v curl
 # internal/cri/network/cni runs real plugins; portmap calls iptables.
 need containernetworking-plugins test -x /usr/lib/cni/bridge
 need iptables command -v iptables
+# test/cri unpacks busybox with ldd's help; critest calls ipcmk.
+need libc-bin command -v ldd
+need util-linux command -v ipcmk
 
 if [ ${#missing[@]} -eq 0 ]; then
 	exit 0

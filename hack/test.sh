@@ -16,3 +16,5 @@ go test -race -p 1 -tags "$tags" $(go list ./... | grep -v -e /test/)
 go test -tags "$tags" -timeout 20m ./test/...
 # The core against the kubelet's own code: a module of its own.
 (cd test/upstream && go test ./...)
+# The container runtime against upstream's critest and crictl: another one.
+(cd test/cri && go test -count=1 -timeout 20m ./...)
