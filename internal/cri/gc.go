@@ -56,8 +56,8 @@ func (g *GC) validate() error {
 }
 
 // keepCollecting removes what is to go until ctx ends.
-func (s *Service) keepCollecting(ctx context.Context) error {
-	ticks := time.NewTicker(s.cfg.GC.Every)
+func (s *Service) keepCollecting(ctx context.Context, g GC) error {
+	ticks := time.NewTicker(g.Every)
 	defer ticks.Stop()
 	for {
 		select {
@@ -65,16 +65,16 @@ func (s *Service) keepCollecting(ctx context.Context) error {
 			return ctx.Err()
 		case <-ticks.C:
 		}
-		if err := s.collect(ctx, time.Now()); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot remove all of what is no longer needed", "err", err, "retry", s.cfg.GC.Every)
+		if err := s.collect(ctx, g, time.Now()); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot remove all of what is no longer needed", "err", err, "retry", g.Every)
 		}
 	}
 }
 
 // collect removes what is to go now. What can't be removed does not keep the rest.
-func (s *Service) collect(ctx context.Context, now time.Time) error {
+func (s *Service) collect(ctx context.Context, g GC, now time.Time) error {
 	sandboxes, containers := s.graves()
-	goneSandboxes, goneContainers := chooseDead(now, sandboxes, containers, s.cfg.GC.Dead)
+	goneSandboxes, goneContainers := chooseDead(now, sandboxes, containers, g.Dead)
 	var errs []error
 	for _, id := range goneSandboxes {
 		s.log.Info("removing a dead sandbox", "id", id)
@@ -84,10 +84,10 @@ func (s *Service) collect(ctx context.Context, now time.Time) error {
 		s.log.Info("removing a dead container", "id", id)
 		errs = append(errs, s.RemoveContainer(ctx, id))
 	}
-	if s.cfg.GC.Images != nil {
+	if g.Images != nil {
 		// An image that a container is about to be made of may go now, if it was
 		// not used for long and the disk is full: then the creation fails.
-		_, err := s.cfg.GC.Images.Collect(ctx, s.imagesInUse(), s.cfg.GC.ImageLimits)
+		_, err := g.Images.Collect(ctx, s.imagesInUse(), g.ImageLimits)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)

@@ -88,11 +88,11 @@ func TestOnlyTheDeadAreCollected(t *testing.T) {
 	images := &imageCollector{}
 	collect := func(age time.Duration, l DeadLimits) (sandboxes, containers []string) {
 		t.Helper()
-		f.cfg.GC = GC{Dead: l, Images: images}
-		if err := f.cfg.GC.validate(); err != nil {
+		g := GC{Dead: l, Images: images}
+		if err := g.validate(); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.collect(t.Context(), time.Now().Add(age)); err != nil {
+		if err := f.collect(t.Context(), g, time.Now().Add(age)); err != nil {
 			t.Fatal(err)
 		}
 		return f.left()
@@ -115,8 +115,7 @@ func TestOnlyTheDeadAreCollected(t *testing.T) {
 		t.Errorf("left: %s", diff)
 	}
 	images.err = errors.New("no disk")
-	f.cfg.GC.Images = images
-	if err := f.collect(t.Context(), time.Now()); !errors.Is(err, images.err) {
+	if err := f.collect(t.Context(), GC{Images: images}, time.Now()); !errors.Is(err, images.err) {
 		t.Errorf("the error of the image store is lost: %v", err)
 	}
 }
@@ -131,10 +130,10 @@ func TestCollectionGoesOnByItselfIfAsked(t *testing.T) {
 	if _, err := f.CreateContainer(t.Context(), sb, config, nil); err != nil {
 		t.Fatal(err)
 	}
-	f.cfg.GC = GC{Every: time.Millisecond, Dead: DeadLimits{MaxAge: time.Nanosecond}}
+	g := GC{Every: time.Millisecond, Dead: DeadLimits{MaxAge: time.Nanosecond}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- f.keepCollecting(ctx) }()
+	go func() { ended <- f.keepCollecting(ctx, g) }()
 	for {
 		if _, containers := f.left(); slices.Equal(containers, []string{"again"}) {
 			break
@@ -197,16 +196,16 @@ func TestSandboxIsDeadSinceItWasStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.reopen(t)
-	f.cfg.GC = GC{Dead: DeadLimits{MaxAge: time.Hour}}
+	g := GC{Dead: DeadLimits{MaxAge: time.Hour}}
 	for age, want := range map[time.Duration]int{0: 1, 59 * time.Minute: 1} {
-		if err := f.collect(t.Context(), time.Now().Add(age)); err != nil {
+		if err := f.collect(t.Context(), g, time.Now().Add(age)); err != nil {
 			t.Fatal(err)
 		}
 		if sandboxes, _ := f.left(); len(sandboxes) != want {
 			t.Errorf("%v after its stop %d sandboxes are left, want %d", age, len(sandboxes), want)
 		}
 	}
-	if err := f.collect(t.Context(), time.Now().Add(61*time.Minute)); err != nil {
+	if err := f.collect(t.Context(), g, time.Now().Add(61*time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if sandboxes, _ := f.left(); len(sandboxes) != 0 {

@@ -143,7 +143,7 @@ func (s *Service) Run(ctx context.Context) error {
 	g.Go(func() error { return s.stream.Run(ctx) })
 	g.Go(func() error { return s.keepObserving(ctx) })
 	if s.cfg.GC.Every > 0 {
-		g.Go(func() error { return s.keepCollecting(ctx) })
+		g.Go(func() error { return s.keepCollecting(ctx, s.cfg.GC) })
 	}
 	err := g.Wait()
 	if errors.Is(err, context.Canceled) {
