@@ -1,10 +1,14 @@
 package cni
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -267,6 +271,68 @@ func TestSandboxesLeaveNothing(t *testing.T) {
 		cycle()
 	}
 	before.NoMore(t, scope)
+	if err := s.Cleanup(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Sandboxes come and go at the same time, while the configuration and the ranges
+// change. Each is whole, and none is left.
+func TestManyAtOnce(t *testing.T) {
+	n := newNode(t, Auto)
+	s := n.start()
+	conf := list("net", n.bridge("cni1", "10.81.0.0/24"))
+	var spaces [12][3]string
+	for i := range spaces {
+		for round := range spaces[i] {
+			spaces[i][round] = newNetNS(t)
+		}
+	}
+	var sandboxes, changes sync.WaitGroup
+	for i := range spaces {
+		sandboxes.Go(func() {
+			for round, ns := range spaces[i] {
+				id := fmt.Sprintf("s%d-%d", i, round)
+				res, err := s.Setup(t.Context(), request(id, ns))
+				if err == nil && len(res.IPs) != 1 {
+					t.Errorf("%s has %v", id, res.IPs)
+				}
+				if err := errors.Join(err, s.Teardown(t.Context(), id)); err != nil {
+					t.Error(err)
+				}
+				s.Status(t.Context())
+			}
+		})
+	}
+	done := make(chan struct{})
+	changes.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			n.write("new", conf)
+			if err := os.Rename(n.conf+"/new", n.conf+"/10-net.conflist"); err != nil {
+				t.Error(err)
+			}
+			cidr := netip.MustParsePrefix(fmt.Sprintf("10.83.%d.0/24", i%200))
+			if err := s.UseRanges(t.Context(), []netip.Prefix{cidr}); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(20 * time.Millisecond)
+			if err := os.Remove(n.conf + "/10-net.conflist"); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+	sandboxes.Wait()
+	close(done)
+	changes.Wait()
+	if left := n.addressesTaken("net"); len(left) > 0 || n.recorded() > 0 {
+		t.Errorf("left are %v, and %d files", left, n.recorded())
+	}
 	if err := s.Cleanup(t.Context()); err != nil {
 		t.Error(err)
 	}
