@@ -52,6 +52,7 @@ type container struct {
 	// unsettled says that a start was tried, and that the shim can't be asked
 	// whether it took effect. The record says created meanwhile.
 	unsettled bool
+	stopping  int           // calls under way that have sent, or are about to send, the stop signal and wait
 	exited    chan struct{} // closed when the state becomes exited
 }
 

@@ -41,9 +41,13 @@ func (s *Service) stopContainer(ctx context.Context, c *container, timeout time.
 		return nil
 	}
 	if timeout > 0 {
-		sig := stopSignal(c.config.GetStopSignal(), c.record().StopSignal)
-		if err := s.signal(ctx, c, sig, false); err != nil {
-			return err
+		first, done := c.beginStop()
+		defer done()
+		if first {
+			sig := stopSignal(c.config.GetStopSignal(), c.record().StopSignal)
+			if err := s.signal(ctx, c, sig, false); err != nil {
+				return err
+			}
 		}
 		grace := time.NewTimer(timeout)
 		defer grace.Stop()
@@ -59,6 +63,20 @@ func (s *Service) stopContainer(ctx context.Context, c *container, timeout time.
 		return err
 	}
 	return s.awaitGone(ctx, c)
+}
+
+// beginStop says whether nobody else is about to stop the container with grace: one
+// of them sends the signal, which to some programs means something else when it comes
+// twice.
+func (c *container) beginStop() (first bool, done func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopping++
+	return c.stopping == 1, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.stopping--
+	}
 }
 
 // awaitGone waits for a killed container. The event of its end may be lost, so

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -294,6 +295,43 @@ func TestShorterStopOvertakes(t *testing.T) {
 	}
 	if err := <-first; err != nil {
 		t.Error(err)
+	}
+}
+
+// Stops at once send the signal once; one that comes after they gave up sends it
+// again.
+func TestStopsAtOnceSignalOnce(t *testing.T) {
+	f := newFixture(t)
+	_, id := f.runOne(t)
+	f.shim.stubborn = true
+	ctx, giveUp := context.WithCancel(t.Context())
+	ended := make(chan error, 3)
+	for range cap(ended) {
+		go func() { ended <- f.StopContainer(ctx, id, 3600) }()
+	}
+	c, err := f.container(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for waiting := 0; waiting < cap(ended); time.Sleep(time.Millisecond) {
+		c.mu.Lock()
+		waiting = c.stopping
+		c.mu.Unlock()
+	}
+	giveUp()
+	for range cap(ended) {
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v", err)
+		}
+	}
+	if got, want := f.shim.sent(), []syscall.Signal{syscall.SIGQUIT}; !slices.Equal(got, want) {
+		t.Errorf("signals %v, want %v", got, want)
+	}
+	if err := f.StopContainer(t.Context(), id, 1); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := f.shim.sent(), []syscall.Signal{syscall.SIGQUIT, syscall.SIGQUIT, syscall.SIGKILL}; !slices.Equal(got, want) {
+		t.Errorf("signals %v, want %v", got, want)
 	}
 }
 

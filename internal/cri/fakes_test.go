@@ -110,6 +110,13 @@ func (f *fakeShim) Signal(_ context.Context, id string, sig syscall.Signal, all 
 	return nil
 }
 
+// sent are the signals so far.
+func (f *fakeShim) sent() []syscall.Signal {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.signals)
+}
+
 func (f *fakeShim) Delete(_ context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
