@@ -3,6 +3,10 @@ package shim_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -56,6 +60,40 @@ func TestExitIsReportedAsTheKernelSaysIt(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A signal sent as soon as the container is started is for its command, not for
+// the program that makes containers, which ends on it with exit code 2.
+func TestSignalAtOnceReachesTheCommand(t *testing.T) {
+	n := newNode(t)
+	program := filepath.Join(t.TempDir(), "nap")
+	cc := exec.Command("gcc", "-static", "-x", "c", "-o", program, "-")
+	// As the first process of its namespace it gets no signal that it does not handle.
+	cc.Stdin = strings.NewReader("#include <unistd.h>\nint main(void) { usleep(100000); return 7; }")
+	if out, err := cc.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	nap, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		name := fmt.Sprintf("nap-%d", i)
+		r := n.bundle(name, func(s *specs.Spec) { s.Process.Args = []string{"/nap"} })
+		if err := os.WriteFile(filepath.Join(n.dir, "image", "nap"), nap, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		n.start(r)
+		if err := n.Signal(n.ctx, name, syscall.SIGTERM, false); err != nil {
+			t.Fatal(err)
+		}
+		if got := n.wait(name); got.Code != 7 {
+			t.Fatalf("round %d: it ends with %+v, want exit code 7", i, got)
+		}
+		if err := n.Delete(n.ctx, name); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

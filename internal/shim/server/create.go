@@ -270,9 +270,11 @@ func (c *container) start() (time.Time, error) {
 	if p := c.state().Phase; p != starting {
 		return time.Time{}, c.wrongState(p)
 	}
+	before := commandLine(st.PID)
 	if err := lc.Exec(); err != nil {
 		return time.Time{}, fmt.Errorf("cannot start container %q: %w", c.id, err)
 	}
+	c.awaitCommand(st.PID, before)
 	now := time.Now()
 	c.note(func(st *state) {
 		st.StartedAt = now
@@ -282,6 +284,34 @@ func (c *container) start() (time.Time, error) {
 	})
 	c.srv.events.publish(shim.Event{Kind: shim.ContainerStarted, ID: c.id, At: now})
 	return now, nil
+}
+
+// commandWait bounds the time from letting a container's first process go until
+// it runs the container's command.
+const commandWait = time.Second
+
+// awaitCommand returns when the process has another command line than before, or
+// has ended. Until then it is libcontainer's own program, which answers SIGTERM
+// with exit code 2: nobody may signal it, nor take its end for the command's.
+func (c *container) awaitCommand(pid int, before string) {
+	deadline := time.Now().Add(commandWait)
+	for wait := 50 * time.Microsecond; time.Now().Before(deadline); wait = min(2*wait, 5*time.Millisecond) {
+		if now := commandLine(pid); now != "" && now != before {
+			return
+		}
+		select {
+		case <-c.exited:
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// commandLine is that of a process; empty if it has ended or is between two
+// programs.
+func commandLine(pid int) string {
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return string(line)
 }
 
 // delete removes the container and whatever still runs in it.

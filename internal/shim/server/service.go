@@ -67,6 +67,10 @@ func (c *container) signal(sig syscall.Signal, all bool) error {
 	if c.proc == nil || st.PID == 0 {
 		return nil
 	}
+	if st.Phase == starting && sig != syscall.SIGKILL {
+		// It does not run the command yet, for which the signal is.
+		c.lock()()
+	}
 	if !all {
 		return c.proc.kill(sig)
 	}
