@@ -139,7 +139,7 @@ func (a *Agent) openHeart() (err error) {
 // podFacts are what the runtime has to know of the node for a pod.
 func (a *Agent) podFacts(pod *corev1.Pod) podconfig.Facts {
 	return podconfig.Facts{
-		NodeName: a.host.name, LogRoot: a.cfg.home.Logs(), HostsFile: a.host.hostsFile,
+		NodeName: a.host.name, LogRoot: a.cfg.home.Logs(), SeccompRoot: a.cfg.home.Seccomp(), HostsFile: a.host.hostsFile,
 		HostDNS: readResolvConf(resolvConf), UpstreamDNS: readResolvConf(upstreamResolvConf),
 		UserNamespace: a.users.mapping(pod), SeccompDefault: true, MemoryBytes: a.host.memoryBytes,
 		Allocatable: a.host.allocatable, HugePageSizes: a.host.hugePageSizes,

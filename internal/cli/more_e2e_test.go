@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -136,6 +137,41 @@ func TestShellOnATerminal(t *testing.T) {
 		t.Errorf("the text is there %d times: %q", got, text())
 	}
 	n.must("stop", "web")
+}
+
+// A profile is looked for below the root, wherever the command is typed.
+func TestLocalhostSeccompProfile(t *testing.T) {
+	n := newNode(t)
+	if err := os.MkdirAll(n.home().Seccomp(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	profile := `{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [{"names": ["socket"], "action": "SCMP_ACT_ERRNO"}]}`
+	if err := os.WriteFile(filepath.Join(n.home().Seccomp(), "mute.json"), []byte(profile), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	text := `
+apiVersion: v1
+kind: Pod
+metadata: {name: mute}
+spec:
+  restartPolicy: Never
+  securityContext: {seccompProfile: {type: Localhost, localhostProfile: FILE}}
+  containers: [{name: main, image: berth.local/demo, args: [serve]}]
+`
+	out, code := n.berth("run", n.file(strings.Replace(text, "FILE", "mute.json", 1)))
+	if code != 1 || !strings.Contains(out, "operation not permitted") {
+		t.Errorf("without sockets the server ends with %d: %s", code, out)
+	}
+	out, _ = n.berth("run", "--timeout", "3s", n.file(strings.Replace(strings.Replace(text, "FILE", "none.json", 1), "name: mute", "name: none", 1)))
+	if want := filepath.Join(n.home().Seccomp(), "none.json"); !strings.Contains(out, want) {
+		t.Errorf("without the profile it does not name %s: %s", want, out)
+	}
+	if out := n.must("cleanup", "--force"); !strings.Contains(out, "left "+n.home().Seccomp()) {
+		t.Errorf("cleanup says: %s", out)
+	}
+	if err := os.RemoveAll(n.root); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestPortForwardAsKubectlDoesIt(t *testing.T) {

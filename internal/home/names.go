@@ -9,9 +9,12 @@ const (
 	claimName  = "root" // in the run folder: the root that it belongs to
 )
 
+// seccompName is the only folder that people write: berth does not remove it.
+const seccompName = "seccomp"
+
 // rootNames may be in a root before it is marked: what the first agent makes
-// until then, and what a new file system holds.
-var rootNames = []string{lockName, markerName + ".new", "agent.log", "lost+found"}
+// until then, what a new file system holds, and what people prepare.
+var rootNames = []string{lockName, markerName + ".new", "agent.log", "lost+found", seccompName}
 
 // Database is the file of the node's records.
 func (h Home) Database() string { return filepath.Join(h.Root, "berth.db") }
@@ -24,6 +27,9 @@ func (h Home) Logs() string { return filepath.Join(h.Root, "logs", "pods") }
 
 // AgentLog is what background agents log.
 func (h Home) AgentLog() string { return filepath.Join(h.Root, "agent.log") }
+
+// Seccomp is the folder that localhost seccomp profiles are named in.
+func (h Home) Seccomp() string { return filepath.Join(h.Root, seccompName) }
 
 // Shim is the run folder of the shim.
 func (h Home) Shim() string { return filepath.Join(h.Run, "shim") }
