@@ -23,6 +23,7 @@ type podState struct {
 	// stopping.
 	asked   bool
 	warning *agent.Event              // the newest
+	checks  map[string]*agent.Event   // the newest check that failed, by container
 	pulls   map[string]agent.Progress // by container, while they last
 }
 
@@ -41,7 +42,7 @@ func newBoard(pods []*corev1.Pod, refs []agent.Ref, now time.Time) *board {
 		names[r.Name]++
 	}
 	for i, r := range refs {
-		p := &podState{ref: r, name: r.Name, spec: &pods[i].Spec, since: now, pulls: make(map[string]agent.Progress)}
+		p := &podState{ref: r, name: r.Name, spec: &pods[i].Spec, since: now, checks: make(map[string]*agent.Event), pulls: make(map[string]agent.Progress)}
 		if names[r.Name] > 1 || r.Namespace != corev1.NamespaceDefault {
 			p.name = r.Namespace + "/" + r.Name
 		}
@@ -73,6 +74,9 @@ func (b *board) take(u agent.Update) (p *podState, before *corev1.PodStatus) {
 	case agent.EventUpdate:
 		if u.Event.Type == corev1.EventTypeWarning {
 			p.warning = u.Event
+			if u.Event.Reason == "Unhealthy" {
+				p.checks[u.Event.Container] = u.Event
+			}
 		}
 		p.asked = p.asked || endsPod(u.Event)
 		if u.Event.Reason == "Pulled" || u.Event.Reason == "Failed" {

@@ -245,6 +245,9 @@ const ownRoot = "own-root"
 const withoutRoot = "without-root"
 
 func needsRoot(cmd *cobra.Command) bool {
+	if cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd {
+		return false // its flags are those of the command that is completed, and read later
+	}
 	for c := cmd; c != nil; c = c.Parent() {
 		if c.Annotations[withoutRoot] != "" {
 			return false

@@ -316,6 +316,7 @@ func TestCommandsAfterTheAgentWasKilled(t *testing.T) {
 
 func TestImages(t *testing.T) {
 	n := newNode(t)
+	n.must("run", n.file(pod("job", "Never", 1, "true"))) // makes the root
 	if out := n.must("image", "ls"); !strings.Contains(out, "berth.local/demo:latest") {
 		t.Errorf("the demo image is not listed:\n%s", out)
 	}

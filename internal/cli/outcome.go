@@ -36,8 +36,9 @@ func known(t *corev1.ContainerStateTerminated) bool {
 	return t.Reason != "ContainerStatusUnknown" && t.Reason != "Unknown"
 }
 
-// blockers says, a line each, what a pod waits for.
-func blockers(p *podState) []string {
+// blockers says, a line each, what keeps a pod from being ready, or from being
+// done.
+func blockers(p *podState, done bool) []string {
 	if p.stopping() {
 		text := p.name + ": is being stopped"
 		if p.status != nil && p.status.Message != "" {
@@ -54,17 +55,27 @@ func blockers(p *podState) []string {
 	var lines []string
 	for _, c := range containersOf(p.status) {
 		s := p.stateOf(&c)
-		ended := c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
-		if c.Ready || ended || s.waitsForOthers {
+		ended := c.State.Terminated != nil && (done || c.State.Terminated.ExitCode == 0)
+		if c.Ready && !done || ended || s.waitsForOthers || done && c.Ready && p.sidecar(c.Name) {
 			continue
 		}
-		lines = append(lines, fmt.Sprintf("%s/%s: %s", p.name, c.Name, s.sentence()))
+		line := fmt.Sprintf("%s/%s: %s", p.name, c.Name, s.sentence())
+		if done && c.State.Running != nil {
+			line = fmt.Sprintf("%s/%s: running", p.name, c.Name)
+		} else if check := p.checks[c.Name]; check != nil && c.State.Running != nil {
+			line += ": " + brief(check.Message)
+		}
+		lines = append(lines, line)
 	}
 	if len(lines) == 0 {
 		lines = append(lines, p.name+": "+conditionsMissing(p.status))
 	}
-	if w := p.warning; w != nil {
-		lines = append(lines, fmt.Sprintf("  last warning: %s: %s", w.Reason, brief(w.Message)))
+	if w := p.warning; w != nil && !strings.Contains(strings.Join(lines, "\n"), brief(w.Message)) {
+		of := ""
+		if w.Container != "" {
+			of = " of " + w.Container
+		}
+		lines = append(lines, fmt.Sprintf("  last warning%s: %s: %s", of, w.Reason, brief(w.Message)))
 	}
 	return lines
 }

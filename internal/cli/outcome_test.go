@@ -17,7 +17,7 @@ func parsePod(t *testing.T, name, text string) *podState {
 	fields := strings.Fields(text)
 	p := &podState{
 		ref: agent.Ref{Namespace: "default", Name: name, UID: "uid-1"}, name: name,
-		spec: &corev1.PodSpec{}, pulls: make(map[string]agent.Progress),
+		spec: &corev1.PodSpec{}, checks: make(map[string]*agent.Event), pulls: make(map[string]agent.Progress),
 	}
 	if fields[0] == "unknown" {
 		return p
@@ -109,26 +109,57 @@ func TestBlockersNameContainerReasonAndWarning(t *testing.T) {
 		"Failed:Evicted a=end:1:Error":                      "p: failed: Evicted",
 		"unknown":                                           "p: nothing is known of it yet",
 	} {
-		if got := strings.Join(blockers(parsePod(t, "p", text)), "\n"); got != want {
+		if got := strings.Join(blockers(parsePod(t, "p", text), false), "\n"); got != want {
 			t.Errorf("%s:\ngot  %s\nwant %s", text, got, want)
 		}
 	}
 	p := parsePod(t, "p", "Pending a=wait:ContainerCreating")
 	p.warning = &agent.Event{Reason: "FailedMount", Message: "configmap \"x\" not found\nand more"}
 	want := "p/a: creating\n  last warning: FailedMount: configmap \"x\" not found …"
-	if got := strings.Join(blockers(p), "\n"); got != want {
+	if got := strings.Join(blockers(p, false), "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	id := strings.Repeat("0123456789abcdef", 4)
 	p.warning = &agent.Event{Reason: "FailedCreatePodSandBox", Message: "Failed to create pod sandbox: cannot run sandbox of pod p_default(1): cannot set up the pod's network: host port 80 is taken by sandbox " + id}
 	want = "p/a: creating\n  last warning: FailedCreatePodSandBox: host port 80 is taken by sandbox 0123456789ab"
-	if got := strings.Join(blockers(p), "\n"); got != want {
+	if got := strings.Join(blockers(p, false), "\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	p = parsePod(t, "p", "Running a=ready")
 	p.status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, Message: "the status of readiness gate \"lb\" is False"}}
-	if got, want := strings.Join(blockers(p), "\n"), `p: is not Ready (the status of readiness gate "lb" is False)`; got != want {
+	if got, want := strings.Join(blockers(p, false), "\n"), `p: is not Ready (the status of readiness gate "lb" is False)`; got != want {
 		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// Each container's own failing check is on its line, once.
+func TestBlockersTellWhichCheckFails(t *testing.T) {
+	p := parsePod(t, "p", "Running a=run b=run c=ready")
+	for c, text := range map[string]string{"a": "Readiness probe failed: port \"x\" is not known", "b": "Readiness probe failed: 404", "c": "Readiness probe failed: old"} {
+		p.checks[c] = &agent.Event{Reason: "Unhealthy", Container: c, Message: text}
+	}
+	p.warning = p.checks["b"]
+	const runs = "not ready: it runs, and its readiness probe has not succeeded: Readiness probe failed: "
+	want := "p/a: " + runs + "port \"x\" is not known\np/b: " + runs + "404"
+	if got := strings.Join(blockers(p, false), "\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	p.warning = &agent.Event{Reason: "FailedPostStartHook", Container: "b", Message: "what it said"}
+	if got, want := strings.Join(blockers(p, false), "\n"), want+"\n  last warning of b: FailedPostStartHook: what it said"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// What keeps a pod from being done is what still runs or waits.
+func TestBlockersOfWhatIsToBeDone(t *testing.T) {
+	for text, want := range map[string]string{
+		"Running a=end:1:Error b=ready *s=ready": "p/b: running",
+		"Running a=end:0 b=run":                  "p/b: running",
+		"Pending *s=run a=wait:PodInitializing":  "p/s: running",
+	} {
+		if got := strings.Join(blockers(parsePod(t, "p", text), true), "\n"); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
 	}
 }
 
@@ -157,7 +188,7 @@ func TestPodsThatAreBeingStopped(t *testing.T) {
 			if c.word == "ready" {
 				p.status.Conditions = nil
 			}
-			if got := strings.Join(blockers(p), "\n"); got != c.block {
+			if got := strings.Join(blockers(p, false), "\n"); got != c.block {
 				t.Errorf("it blocks with %q, want %q", got, c.block)
 			}
 		})

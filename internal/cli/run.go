@@ -469,7 +469,7 @@ func (r *run) tellBlockers() {
 	for _, p := range r.board.pods {
 		done := r.opts.until == "done" && p.over() || p.status != nil && p.status.Phase == corev1.PodSucceeded
 		if !done && (r.opts.until == "done" || !p.ready()) {
-			lines = append(lines, blockers(p)...)
+			lines = append(lines, blockers(p, r.opts.until == "done")...)
 		}
 	}
 	if len(lines) > 0 {

@@ -155,16 +155,22 @@ func (h Home) writeMarker(use Use) error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(h.Root, markerName+".new")
+	return writeFile(filepath.Join(h.Root, markerName), append(data, '\n'))
+}
+
+// writeFile replaces a file: whoever reads it meanwhile, or after a crash, sees
+// the old one or the new one.
+func writeFile(path string, data []byte) error {
+	tmp := path + newSuffix
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) //nolint:gosec // who may not use the root may know where its socket is
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(data, '\n'))
+	_, err = f.Write(data)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(tmp, filepath.Join(h.Root, markerName))
+	return os.Rename(tmp, path)
 }
 
 // nothingElse refuses a folder in which something has a name that is not in names.

@@ -289,3 +289,31 @@ func TestLockWaitsForTheDyingOnly(t *testing.T) {
 	}
 	claim(t, h) // at once, and the holder is not even reaped
 }
+
+// Who looks while another one claims the folders again sees them as they are.
+func TestLookingWhileAnotherClaims(t *testing.T) {
+	d := temp(t)
+	h := find(t, d+"/root", d+"/run")
+	claim(t, h).Close()
+	write(t, h.Shim()+"/file")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 200 {
+			l, err := h.Claim(t.Context(), Pods)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			l.Close()
+		}
+	}()
+	for {
+		select {
+		case <-done:
+			return
+		default:
+			find(t, d+"/root", "")
+		}
+	}
+}

@@ -7,6 +7,7 @@ const (
 	markerName = "berth.json"
 	lockName   = "agent.lock"
 	claimName  = "root" // in the run folder: the root that it belongs to
+	newSuffix  = ".new" // of a file that is to replace one
 )
 
 // seccompName is the only folder that people write: berth does not remove it.
@@ -14,7 +15,7 @@ const seccompName = "seccomp"
 
 // rootNames may be in a root before it is marked: what the first agent makes
 // until then, what a new file system holds, and what people prepare.
-var rootNames = []string{lockName, markerName + ".new", "agent.log", "lost+found", seccompName}
+var rootNames = []string{lockName, markerName + newSuffix, "agent.log", "lost+found", seccompName}
 
 // Database is the file of the node's records.
 func (h Home) Database() string { return filepath.Join(h.Root, "berth.db") }
@@ -57,10 +58,10 @@ func (h Home) lock() string { return filepath.Join(h.Root, lockName) }
 func (h Home) madeInRoot() []string {
 	return []string{
 		h.Database(), h.Images(), filepath.Join(h.Root, "logs"), filepath.Join(h.Root, "pods"), h.CNI(),
-		h.AgentLog(), filepath.Join(h.Root, markerName+".new"), filepath.Join(h.Root, markerName), h.lock(),
+		h.AgentLog(), filepath.Join(h.Root, markerName+newSuffix), filepath.Join(h.Root, markerName), h.lock(),
 	}
 }
 
 func (h Home) madeInRun() []string {
-	return []string{h.Shim(), h.CRI(), h.Network(), h.Socket(), h.CRISocket(), filepath.Join(h.Run, claimName)}
+	return []string{h.Shim(), h.CRI(), h.Network(), h.Socket(), h.CRISocket(), filepath.Join(h.Run, claimName+newSuffix), filepath.Join(h.Run, claimName)}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // runNames may be in a run folder that nobody has claimed.
-var runNames = []string{claimName}
+var runNames = []string{claimName, claimName + newSuffix}
 
 // checkRun refuses a run folder that belongs to another root that exists, or to
 // somebody else.
@@ -63,7 +63,7 @@ func (h Home) claimRun() error {
 	if err := h.checkRun(); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(h.Run, claimName), []byte(h.Root+"\n"), 0o600); err != nil {
+	if err := writeFile(filepath.Join(h.Run, claimName), []byte(h.Root+"\n")); err != nil {
 		return fmt.Errorf("cannot make the run folder this root's: %w", err)
 	}
 	return nil
