@@ -84,12 +84,15 @@ func (a *app) cleanup(ctx context.Context, force, yes bool) error {
 		ag, err := agent.New(ctx, a.config().ForCleanup())
 		if errors.Is(err, home.ErrInUse) && time.Since(began) < patience {
 			if force {
-				if _, err := ask(ctx, client); err == nil {
-					_ = leave(ctx, client) // one that came meanwhile
-				} else if errors.Is(err, nodeapi.ErrMute) || time.Since(began) > leaveTime {
+				_, err := ask(ctx, client)
+				switch {
+				case errors.Is(err, nodeapi.ErrMute) || time.Since(began) > leaveTime:
+					// It hangs, or is busy with a pull, say.
 					if err := a.home.EndOwner(ctx); err != nil {
 						return err
 					}
+				case err == nil:
+					_ = leave(ctx, client) // one that came meanwhile
 				}
 			}
 			time.Sleep(pollEvery)

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"sync"
 
@@ -64,10 +65,12 @@ func (l *logging) setLevel(name string) error {
 	return nil
 }
 
-// quietLibraries leads what Kubernetes' and containerd's libraries log into ours,
+// quietLibraries leads what Kubernetes', containerd's and Go's libraries log into ours,
 // for debugging only: what matters of it they also return as errors.
 func (l *logging) quietLibraries() {
 	klog.SetSlogLogger(slog.New(lowered{l.logger.Handler()}))
+	stdlog.SetFlags(0)
+	stdlog.SetOutput(slog.NewLogLogger(l.logger.Handler(), slog.LevelDebug).Writer())
 	containerdlog.L.Logger.SetOutput(io.Discard)
 	if l.level.Level() <= slog.LevelDebug {
 		containerdlog.L.Logger.SetOutput(l.target)

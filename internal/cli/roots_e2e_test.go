@@ -183,6 +183,27 @@ func TestARootHasOneIdentity(t *testing.T) {
 	}
 }
 
+// A command that has long to do in its own process does not keep the root.
+func TestCleanupEndsAPull(t *testing.T) {
+	n := newNode(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0") // a registry that never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	pull := n.start("image", "pull", l.Addr().String()+"/never:1")
+	if _, err := l.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	n.must("cleanup", "--force")
+	if code := pull.wait(); code == 0 {
+		t.Error("the pull ends well")
+	}
+	for _, left := range n.leftovers() {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
 func TestCleanupOfAMountPointEmptiesIt(t *testing.T) {
 	n := newNode(t)
 	if err := os.MkdirAll(n.root, 0o755); err != nil {
