@@ -27,7 +27,7 @@ func TestLimitsThatAreNotSetAreTheNodes(t *testing.T) {
 	}
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "app"}}}}
 	for resource, want := range map[string]uint64{
-		"limits.cpu": uint64(cpus.Count()), "limits.memory": uint64(si.Totalram) * uint64(si.Unit),
+		"limits.cpu": uint64(cpus.Count()), "limits.memory": si.Totalram * uint64(si.Unit),
 		"limits.ephemeral-storage": disk.Blocks * uint64(disk.Frsize),
 	} {
 		ref := &corev1.ResourceFieldSelector{Resource: resource}

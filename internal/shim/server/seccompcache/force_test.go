@@ -225,8 +225,9 @@ func result(action specs.LinuxSeccompAction, errno *uint) uint32 {
 			return unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 		}
 		return unix.SECCOMP_RET_ERRNO | uint32(*errno) //nolint:gosec // an errno
+	default:
+		panic("unknown action " + action)
 	}
-	panic("unknown action " + action)
 }
 
 // evaluate runs a filter as the kernel does.
