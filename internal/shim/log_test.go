@@ -3,6 +3,7 @@ package shim_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -178,6 +179,10 @@ func TestFloodKeepsMemoryFlat(t *testing.T) {
 	t.Logf("peak resident memory %d KiB", peak)
 }
 
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 func TestAttachedReaderGetsOutputAndASlowOneBlocksNobody(t *testing.T) {
 	n := newNode(t)
 	r := n.bundle("a", nil, "cat")
@@ -195,8 +200,22 @@ func TestAttachedReaderGetsOutputAndASlowOneBlocksNobody(t *testing.T) {
 	}()
 	var out buffer
 	input := strings.Repeat(strings.Repeat("z", 99)+"\n", 40_000)
+	left := input
 	// The end of the input ends the container, which ends the attach.
-	if err := n.Attach(n.ctx, shim.AttachRequest{ID: "a", Stdin: strings.NewReader(input), Stdout: &out}); err != nil {
+	// Never more under way than the reader's pipe holds, whatever the machine does
+	// meanwhile: a reader that is behind by more loses output.
+	paced := readerFunc(func(p []byte) (int, error) {
+		for len(input)-len(left) > len(out.String())+256<<10 {
+			time.Sleep(time.Millisecond)
+		}
+		if left == "" {
+			return 0, io.EOF
+		}
+		k := copy(p, left[:min(len(left), 64<<10)])
+		left = left[k:]
+		return k, nil
+	})
+	if err := n.Attach(n.ctx, shim.AttachRequest{ID: "a", Stdin: paced, Stdout: &out}); err != nil {
 		t.Fatal(err)
 	}
 	if e := n.wait("a"); e.Code != 0 {
