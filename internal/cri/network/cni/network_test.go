@@ -312,8 +312,8 @@ func TestKilledWhileAPluginWorks(t *testing.T) {
 // A plugin that leaves a process behind for good does not keep its sandbox.
 func TestAPluginLeavesAProcess(t *testing.T) {
 	s := newSite(t)
-	s.plugin("father", `[ $CNI_COMMAND = ADD ] && { while [ ! -e $log.go ]; do sleep 0.01; done & } >/dev/null 2>&1`)
-	t.Cleanup(func() { os.WriteFile(s.log+".go", nil, 0o600) }) // so that it ends
+	// It ends when the test's folder goes.
+	s.plugin("father", `[ $CNI_COMMAND = ADD ] && { while [ -e "$0" ]; do sleep 0.01; done & } >/dev/null 2>&1`)
 	s.write("10-net.conflist", list("net", `{"type": "father"}`))
 	n := s.open()
 	n.records.wait = 50 * time.Millisecond
