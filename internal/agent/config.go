@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/berth-run/berth/internal/cri"
 	"github.com/berth-run/berth/internal/cri/network/cni"
 	"github.com/berth-run/berth/internal/home"
 )
@@ -39,6 +40,8 @@ type Config struct {
 
 	LogMaxBytes int64 // size at which a container's log is rotated; default 10 MiB, negative: never
 	LogMaxFiles int   // files kept for each container; default 5
+
+	GC cri.GC // what berth cri removes by itself: images if ImageLimits are set; default nothing
 
 	StreamAddr string // host:port where exec and the like are served; default a free port of 127.0.0.1
 

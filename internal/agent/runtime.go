@@ -106,7 +106,12 @@ func (r *Runtime) open(ctx context.Context) (err error) {
 	if r.cgroups, err = cgroup.Open(cgroup.Config{Root: r.cfg.CgroupRoot, Log: r.log}); err != nil {
 		return err
 	}
+	gc := r.cfg.GC
+	if gc.ImageLimits != (imagestore.Thresholds{}) {
+		gc.Images = r.images
+	}
 	r.cri, err = cri.New(cri.Config{
+		GC:  gc,
 		Run: r.cfg.home.CRI(), Shim: r.shim, Images: r.images, Network: r.network,
 		ShimBinary: r.cfg.ShimBinary, CgroupRoot: r.cfg.CgroupRoot, ImagesDir: r.cfg.home.Images(),
 		LogMaxBytes: max(r.cfg.LogMaxBytes, 0), LogMaxFiles: r.cfg.LogMaxFiles, StreamAddr: r.cfg.StreamAddr,

@@ -26,6 +26,7 @@ type criOptions struct {
 	network, cniConfDir               string
 	cniBinDirs                        []string
 	imports                           []string
+	gc                                gcOptions
 }
 
 func criCommand(a *app) *cobra.Command {
@@ -47,7 +48,8 @@ built-in bridge; --network says otherwise. A configuration that can't be used is
 error, not a reason to use the bridge. Each pod is disconnected by who connected it.
 
 Logs are not rotated, nor is anything removed that its caller did not ask to
-remove: a kubelet does both itself.`,
+remove: a kubelet does both itself. For others, the --gc flags say what goes by
+itself.`,
 		Example: `  berth cri --listen unix:///run/berth-cri.sock
   crictl --runtime-endpoint unix:///run/berth-cri.sock ps
   kubelet --container-runtime-endpoint unix:///run/berth-cri.sock …`,
@@ -62,6 +64,7 @@ remove: a kubelet does both itself.`,
 	c.Flags().StringVar(&o.network, "network", "auto", "who connects pods: cni, bridge, or auto: cni if there is a configuration, else bridge")
 	c.Flags().StringVar(&o.cniConfDir, "cni-conf-dir", "", "folder of CNI configurations, the first of which by name counts, at any time (default /etc/cni/net.d)")
 	c.Flags().StringSliceVar(&o.cniBinDirs, "cni-bin-dir", nil, "folder of CNI plugins; may be repeated (default /opt/cni/bin and /usr/lib/cni)")
+	o.gc.flags(c.Flags())
 	return c
 }
 
@@ -80,6 +83,9 @@ func (a *app) serveCRI(ctx context.Context, o criOptions) (err error) {
 	}
 	cfg.CNIConfDir, cfg.CNIBinDirs = o.cniConfDir, o.cniBinDirs
 	cfg.RegistriesDir, cfg.StreamAddr, cfg.LogMaxBytes = o.registriesDir, o.streamAddr, -1
+	if cfg.GC, err = o.gc.config(); err != nil {
+		return usageError("%v", err)
+	}
 	if o.listen == "" {
 		o.listen = "unix://" + a.home.CRISocket()
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
@@ -24,6 +25,41 @@ func criClient(t *testing.T, socket string) runtimeapi.RuntimeServiceClient {
 	}
 	t.Cleanup(func() { conn.Close() })
 	return runtimeapi.NewRuntimeServiceClient(conn)
+}
+
+// What is dead goes by itself if that is asked for; what lives stays.
+func TestCRICollectsTheDead(t *testing.T) {
+	n := newNode(t)
+	served := n.start("cri", "--gc-every", "50ms", "--gc-max-age", "1ms")
+	served.await("serving the CRI")
+	client := criClient(t, n.home().CRISocket())
+	sandbox := func(name string) string {
+		r, err := client.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+			Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "default", Uid: name}, LogDirectory: t.TempDir(),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.GetPodSandboxId()
+	}
+	lives, dies := sandbox("lives"), sandbox("dies")
+	if _, err := client.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: dies}); err != nil {
+		t.Fatal(err)
+	}
+	served.await("removing a dead sandbox.*" + dies)
+	for deadline := time.Now().Add(patience); ; time.Sleep(pollEvery) {
+		r, err := client.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all := r.GetItems(); len(all) == 1 && all[0].GetId() == lives {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("there are %v, want %s alone", all, lives)
+		}
+	}
+	served.signal(syscall.SIGTERM)
+	served.wait()
 }
 
 // Images can be brought along, for a machine without a registry.

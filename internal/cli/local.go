@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-run/berth/internal/agent"
 	"github.com/berth-run/berth/internal/nodeapi"
+	"github.com/berth-run/berth/internal/socket"
 	"github.com/berth-run/berth/internal/version"
 )
 
@@ -45,7 +46,7 @@ func startLocal(ctx context.Context, a *app) (*local, error) {
 	if err != nil {
 		return nil, errors.Join(err, ag.Close())
 	}
-	listener, err := nodeapi.Listen(path)
+	listener, err := socket.Listen(path)
 	if err != nil {
 		return nil, errors.Join(err, ag.Close())
 	}

@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	spdydialer "k8s.io/client-go/transport/spdy"
 
-	"github.com/berth-run/berth/internal/nodeapi"
+	"github.com/berth-run/berth/internal/socket"
 )
 
 // onTerminal starts a command on a terminal of its own and returns its screen's
@@ -178,8 +178,8 @@ func TestPortForwardAsKubectlDoesIt(t *testing.T) {
 	n := newNode(t)
 	n.must("run", "--until", "ready", n.file(pod("web", "Always", 1, "serve")))
 	n.eventually("serving", "logs", "web")
-	socket := n.home().Socket()
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return nodeapi.Dial(ctx, socket) }
+	path := n.home().Socket()
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return socket.Dial(ctx, path) }
 	transport, err := spdy.NewRoundTripperWithConfig(spdy.RoundTripperConfig{UpgradeTransport: &http.Transport{DialContext: dial}})
 	if err != nil {
 		t.Fatal(err)

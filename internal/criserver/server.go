@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc"
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/berth-run/berth/internal/socket"
 )
 
 const (
@@ -92,27 +94,18 @@ func Listen(ctx context.Context, endpoint string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o711); err != nil { //nolint:gosec // as /run is
 		return nil, fmt.Errorf("cannot listen at %s: %w", path, err)
 	}
-	if err := clear(ctx, path); err != nil {
+	if err := free(ctx, path); err != nil {
 		return nil, fmt.Errorf("cannot listen at %s: %w", path, err)
 	}
-	// The mode that a socket has before it gets its name is that of its file: at
-	// no moment can others connect.
-	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		var err error
-		return errors.Join(c.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), 0o600) }), err) //nolint:gosec // a descriptor fits
-	}}
-	l, err := config.Listen(ctx, "unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("cannot listen at %s: %w", path, err)
-	}
-	return l, nil
+	return socket.Listen(path)
 }
 
-// maxSocketPath is sizeof(sun_path) without the final zero.
+// maxSocketPath is sizeof(sun_path) without the final zero: those who call can't
+// reach a longer one.
 const maxSocketPath = 107
 
-// clear removes a socket that nobody serves.
-func clear(ctx context.Context, path string) error {
+// free says that nobody serves at path.
+func free(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -123,14 +116,15 @@ func clear(ctx context.Context, path string) error {
 	if info.Mode()&os.ModeSocket == 0 {
 		return errors.New("there is something that is no socket; remove it or choose another path")
 	}
-	d := net.Dialer{Timeout: time.Second}
-	conn, err := d.DialContext(ctx, "unix", path)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	conn, err := socket.Dial(ctx, path)
 	if err == nil {
 		conn.Close()
 		return ErrInUse
 	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		return err
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return nil // a killed process left it
 	}
-	return os.Remove(path)
+	return err
 }

@@ -231,8 +231,13 @@ func TestListen(t *testing.T) {
 	if _, err := Listen(t.Context(), "unix://"+path); !errors.Is(err, ErrInUse) {
 		t.Errorf("a second server gets %v", err)
 	}
-	l.(*net.UnixListener).SetUnlinkOnClose(false)
-	l.Close() // as a killed process leaves it
+	l.Close()
+	left, err := net.Listen("unix", path) // as a killed process leaves it
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.(*net.UnixListener).SetUnlinkOnClose(false)
+	left.Close()
 	if l, err = Listen(t.Context(), "unix://"+path); err != nil {
 		t.Errorf("what a killed process left is in the way: %v", err)
 	} else {

@@ -24,9 +24,12 @@ type Home struct {
 	Root, Run string
 	// Mark tells the names of things outside the folders apart: part of the
 	// names of the bridge and of the cgroups. Empty for DefaultRoot.
-	Mark string
-	made bool // the root was marked as berth's when it was looked at
+	Mark  string
+	known marker // what the root remembered when it was looked at; zero: nothing
 }
+
+// made says that the root was marked as berth's when it was looked at.
+func (h Home) made() bool { return h.known != marker{} }
 
 // Find says which folders are meant by root (empty: DefaultRoot) and run (empty:
 // what the root remembers, else one named after the root). It makes nothing. A
@@ -41,10 +44,10 @@ func Find(root, run string) (Home, error) {
 		return Home{}, err
 	}
 	h := Home{Root: resolved}
-	m, err := readMarker(h.Root)
+	h.known, err = readMarker(h.Root)
 	switch {
 	case err == nil:
-		h.made, h.Mark = true, m.Mark
+		h.Mark = h.known.Mark
 	case errors.Is(err, os.ErrNotExist):
 		if err := nothingElse("root", h.Root, rootNames); err != nil {
 			return Home{}, err
@@ -54,7 +57,7 @@ func Find(root, run string) (Home, error) {
 		return Home{}, err
 	}
 	if run == "" {
-		run = m.Run
+		run = h.known.Run
 	}
 	if run == "" {
 		run = "/run/berth" + h.Mark
@@ -62,8 +65,8 @@ func Find(root, run string) (Home, error) {
 	if h.Run, err = resolve("run folder", run); err != nil {
 		return Home{}, err
 	}
-	if h.made && m.Run != h.Run && isRunOf(m.Run, h.Root) {
-		return Home{}, fmt.Errorf("the root %s uses the run folder %s, not %s: leave --run out, or clean up first", h.Root, m.Run, h.Run)
+	if h.made() && h.known.Run != h.Run && isRunOf(h.known.Run, h.Root) {
+		return Home{}, fmt.Errorf("the root %s uses the run folder %s, not %s: leave --run out, or clean up first", h.Root, h.known.Run, h.Run)
 	}
 	return h, h.checkRun()
 }
@@ -150,8 +153,8 @@ func readMarker(root string) (m marker, err error) {
 	return m, nil
 }
 
-func (h Home) writeMarker(use Use) error {
-	data, err := json.Marshal(marker{Run: h.Run, Mark: h.Mark, Use: use})
+func (h Home) writeMarker(m marker) error {
+	data, err := json.Marshal(m)
 	if err != nil {
 		return err
 	}

@@ -51,27 +51,23 @@ func (h Home) Claim(ctx context.Context, use Use) (_ *Lock, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if now.made && now.Mark != h.Mark {
+	if now.made() && now.Mark != h.Mark {
 		return nil, fmt.Errorf("the root %s has just been made by another process: try again", h.Root)
 	}
-	if now.made {
-		m, err := readMarker(h.Root)
-		if err != nil {
-			return nil, err
-		}
-		if use == Any {
-			use = m.Use
-		}
-		if m.Use != use && m.Use != Any {
-			return nil, fmt.Errorf("the root %s is %s: give each its own --root, or remove what is there with berth cleanup", h.Root, used[m.Use])
-		}
+	if use == Any {
+		use = now.known.Use
+	}
+	if was := now.known.Use; was != use && was != Any {
+		return nil, fmt.Errorf("the root %s is %s: give each its own --root, or remove what is there with berth cleanup", h.Root, used[was])
 	}
 	if err := h.claimRun(); err != nil {
 		return nil, err
 	}
-	// Also if it is there: the run folder may be another one since a reboot.
-	if err := h.writeMarker(use); err != nil {
-		return nil, fmt.Errorf("cannot make the folder berth's: %w", err)
+	// The run folder may be another one since a reboot.
+	if m := (marker{Run: h.Run, Mark: h.Mark, Use: use}); m != now.known {
+		if err := h.writeMarker(m); err != nil {
+			return nil, fmt.Errorf("cannot make the folder berth's: %w", err)
+		}
 	}
 	return l, nil
 }

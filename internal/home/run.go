@@ -63,6 +63,13 @@ func (h Home) claimRun() error {
 	if err := h.checkRun(); err != nil {
 		return err
 	}
+	if owner, err := ownerOfRun(h.Run); err != nil || owner == h.Root {
+		return err
+	}
+	return h.writeClaim()
+}
+
+func (h Home) writeClaim() error {
 	if err := writeFile(filepath.Join(h.Run, claimName), []byte(h.Root+"\n")); err != nil {
 		return fmt.Errorf("cannot make the run folder this root's: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/socket"
 )
 
 // Error is an answer of the agent that says why something can't be done.
@@ -40,7 +41,7 @@ type Client struct {
 // NewClient returns a client of the agent whose socket is at path. Nothing is
 // connected before the first call.
 func NewClient(path string) *Client {
-	return newClient(func(ctx context.Context, _, _ string) (net.Conn, error) { return Dial(ctx, path) })
+	return newClient(func(ctx context.Context, _, _ string) (net.Conn, error) { return socket.Dial(ctx, path) })
 }
 
 func newClient(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *Client {

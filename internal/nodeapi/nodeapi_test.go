@@ -23,6 +23,7 @@ import (
 
 	"github.com/berth-run/berth/internal/agent"
 	"github.com/berth-run/berth/internal/cri/imagestore"
+	"github.com/berth-run/berth/internal/socket"
 )
 
 // fakeAgent remembers what it was asked. Safe for concurrent use.
@@ -187,7 +188,7 @@ func serve(t *testing.T, f *fakeAgent) (c *Client, stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := Listen(path)
+	l, err := socket.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,29 +42,11 @@ var host = space{}
 
 func newSpace(t testing.TB) space {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "net")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")
-		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	s := space{path}
-	t.Cleanup(s.remove)
-	return s
+	return space{namespaces.NewNet(t)}
 }
 
 // remove may be called more than once.
-func (s space) remove() { _ = unix.Unmount(s.path, unix.MNT_DETACH) }
+func (s space) remove() { namespaces.EndNet(s.path) }
 
 // do runs f in the namespace. Sockets that f opens stay there.
 func (s space) do(t testing.TB, f func() error) {
@@ -78,20 +60,7 @@ func (s space) try(f func() error) error {
 	if s == host {
 		return f()
 	}
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		ns, err := netns.GetFromPath(s.path)
-		if err == nil {
-			defer ns.Close()
-			err = netns.Set(ns)
-		}
-		if err == nil {
-			err = f()
-		}
-		done <- err
-	}()
-	return <-done
+	return namespaces.WithinNet(s.path, f)
 }
 
 // serve answers on a TCP or UDP address with its name and the peer's address.

@@ -14,9 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
-
 	"github.com/berth-run/berth/internal/cri/network"
 	"github.com/berth-run/berth/internal/testutil/namespaces"
 )
@@ -166,55 +163,11 @@ func (s *site) recorded() int {
 	return n
 }
 
-// newNetNS makes a network namespace that is pinned to a file.
-func newNetNS(t testing.TB) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "net")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	made := make(chan error)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")
-		}
-		made <- err
-	}()
-	if err := <-made; err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { endNetNS(path) })
-	return path
-}
-
-// endNetNS may be called more than once.
-func endNetNS(path string) { _ = unix.Unmount(path, unix.MNT_DETACH) }
-
-// within runs f in a network namespace. Sockets that f opens stay there.
-func within(path string, f func() error) error {
-	done := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		ns, err := netns.GetFromPath(path)
-		if err == nil {
-			defer ns.Close()
-			err = netns.Set(ns)
-		}
-		if err == nil {
-			err = f()
-		}
-		done <- err
-	}()
-	return <-done
-}
-
 // reach serves at an address in the namespace and connects from the host.
 func reach(t testing.TB, ns string, ip netip.Addr) {
 	t.Helper()
 	var l net.Listener
-	err := within(ns, func() (err error) { l, err = net.Listen("tcp", net.JoinHostPort(ip.String(), "0")); return err })
+	err := namespaces.WithinNet(ns, func() (err error) { l, err = net.Listen("tcp", net.JoinHostPort(ip.String(), "0")); return err })
 	if err != nil {
 		t.Fatal(err)
 	}

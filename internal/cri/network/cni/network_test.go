@@ -16,6 +16,7 @@ import (
 
 	"github.com/berth-run/berth/internal/cri/network"
 	"github.com/berth-run/berth/internal/testutil/leak"
+	"github.com/berth-run/berth/internal/testutil/namespaces"
 )
 
 // Real plugins connect a sandbox; after a restart of berth and with another
@@ -34,7 +35,7 @@ func TestTornDownWithWhatItWasSetUpWith(t *testing.T) {
 			s.write("10-net.conflist", list("net", s.bridge("cni1", "10.81.0.0/24")))
 			warm(t, s)
 			leak.Check(t, leak.Scope{Dirs: []string{s.state}})
-			ns := newNetNS(t)
+			ns := namespaces.NewNet(t)
 			ips := mustSetup(t, s.open(), request("one", ns))
 			if len(ips) != 1 || !netip.MustParsePrefix("10.81.0.0/24").Contains(ips[0]) {
 				t.Fatalf("addresses %v", ips)
@@ -59,7 +60,7 @@ func TestTornDownWithWhatItWasSetUpWith(t *testing.T) {
 func warm(t *testing.T, s *site) {
 	t.Helper()
 	n := s.open()
-	mustSetup(t, n, request("warm", newNetNS(t)))
+	mustSetup(t, n, request("warm", namespaces.NewNet(t)))
 	mustTeardown(t, n, "warm")
 }
 
@@ -67,9 +68,9 @@ func warm(t *testing.T, s *site) {
 func TestTornDownWithoutANamespace(t *testing.T) {
 	s := newSite(t)
 	s.write("10-net.conflist", list("net", s.bridge("cni1", "10.81.0.0/24")))
-	ns := newNetNS(t)
+	ns := namespaces.NewNet(t)
 	mustSetup(t, s.open(), request("one", ns))
-	endNetNS(ns)
+	namespaces.EndNet(ns)
 	mustTeardown(t, s.open(), "one")
 	if left := s.addressesTaken("net"); len(left) > 0 || s.recorded() > 0 {
 		t.Errorf("addresses are left: %v; %d files", left, s.recorded())
@@ -84,7 +85,7 @@ func TestPluginsAreToldOfThePod(t *testing.T) {
 	s.write("10-net.conflist", list("net",
 		`{"type": "curious", "capabilities": {"portMappings": true, "bandwidth": true, "dns": true, "cgroupPath": true, "io.kubernetes.cri.pod-annotations": true, "ipRanges": true, "mac": false}}`,
 		`{"type": "plain"}`))
-	r := request("one", newNetNS(t))
+	r := request("one", namespaces.NewNet(t))
 	r.Ports = []network.PortMapping{
 		{HostPort: 8080, ContainerPort: 80, Proto: network.TCP},
 		{HostPort: 53, ContainerPort: 5353, Proto: network.UDP, HostIP: netip.MustParseAddr("127.0.0.1")},
@@ -137,7 +138,7 @@ func TestAPluginFailsHalfWay(t *testing.T) {
 	s.plugin("failing", `[ $CNI_COMMAND = ADD ] && { echo '{"code": 7, "msg": "no luck", "details": "today"}'; exit 1; }`)
 	s.write("10-net.conflist", list("net", s.bridge("cni1", "10.81.0.0/24"), `{"type": "failing"}`))
 	leak.Check(t, leak.Scope{Dirs: []string{s.state}})
-	ns := newNetNS(t)
+	ns := namespaces.NewNet(t)
 	_, err := s.open().Setup(t.Context(), request("one", ns))
 	if err == nil || !strings.Contains(err.Error(), "no luck; today") || !strings.Contains(err.Error(), "10-net.conflist") {
 		t.Errorf("error %v", err)
@@ -169,9 +170,9 @@ func TestWhatIsLeftIsRemovedLater(t *testing.T) {
 			s.plugin("stuck", "echo broken >&2; exit 3")
 			n := s.open()
 			s.write("10-net.conflist", list("net", `{"type": "first"}`))
-			mustSetup(t, n, request("other", newNetNS(t)))
+			mustSetup(t, n, request("other", namespaces.NewNet(t)))
 			s.write("10-net.conflist", list("net", `{"type": "first"}`, `{"type": "stuck"}`))
-			ns := newNetNS(t)
+			ns := namespaces.NewNet(t)
 			_, err := n.Setup(t.Context(), request("one", ns))
 			if err == nil || strings.Count(err.Error(), "broken") != 2 {
 				t.Errorf("error %v", err)
@@ -180,7 +181,7 @@ func TestWhatIsLeftIsRemovedLater(t *testing.T) {
 				t.Error("what is left is forgotten")
 			}
 			s.plugin("stuck", "")
-			endNetNS(ns)
+			namespaces.EndNet(ns)
 			if err := os.Remove(s.log); err != nil {
 				t.Fatal(err)
 			}
@@ -205,7 +206,7 @@ func TestAPluginThatKnowsNothingOfASandbox(t *testing.T) {
 	s.plugin("first", "")
 	s.plugin("forgetful", `[ $CNI_COMMAND = DEL ] && { echo '{"code": 3, "msg": "unknown container"}'; exit 1; }`)
 	s.write("10-net.conflist", list("net", `{"type": "first"}`, `{"type": "forgetful"}`))
-	n, ns := s.open(), newNetNS(t)
+	n, ns := s.open(), namespaces.NewNet(t)
 	mustSetup(t, n, request("one", ns))
 	mustTeardown(t, n, "one")
 	if got, want := s.ran(ns), "first ADD NS\nforgetful ADD NS\nforgetful DEL NS\nfirst DEL NS\n"; got != want {
@@ -226,7 +227,7 @@ func TestAPluginHangs(t *testing.T) {
 		}
 		cancel()
 	}()
-	ns := newNetNS(t)
+	ns := namespaces.NewNet(t)
 	if _, err := s.open().Setup(ctx, request("one", ns)); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
@@ -267,7 +268,7 @@ func TestKilledWhileAPluginWorks(t *testing.T) {
 			s.plugin("slow", `[ $CNI_COMMAND = ADD ] && { echo begun >>$log; `+work+`; }`)
 			s.plugin("next", `[ $CNI_COMMAND = ADD ] && while [ ! -e $log.go ]; do sleep 0.01; done`)
 			s.write("10-net.conflist", list("net", `{"type": "slow"}`, `{"type": "next"}`))
-			ns := newNetNS(t)
+			ns := namespaces.NewNet(t)
 			berth := exec.Command("/proc/self/exe")
 			berth.Env = append(os.Environ(), setupEnv+"="+strings.Join([]string{s.state, s.conf, s.bin, ns}, "\n"))
 			berth.Stderr = t.Output()
@@ -317,7 +318,7 @@ func TestAPluginLeavesAProcess(t *testing.T) {
 	s.write("10-net.conflist", list("net", `{"type": "father"}`))
 	n := s.open()
 	n.records.wait = 50 * time.Millisecond
-	mustSetup(t, n, request("one", newNetNS(t)))
+	mustSetup(t, n, request("one", namespaces.NewNet(t)))
 	mustTeardown(t, n, "one")
 	if s.recorded() > 0 {
 		t.Errorf("%d files are left", s.recorded())
@@ -335,7 +336,7 @@ func TestAPluginIsBeingInstalled(t *testing.T) {
 	}
 	defer time.AfterFunc(2*busyWait, func() { f.Close() }).Stop()
 	n := s.open()
-	mustSetup(t, n, request("one", newNetNS(t)))
+	mustSetup(t, n, request("one", namespaces.NewNet(t)))
 	mustTeardown(t, n, "one")
 }
 
@@ -344,7 +345,7 @@ func TestASecondSetupIsRefused(t *testing.T) {
 	s := newSite(t)
 	s.plugin("first", "")
 	s.write("10-net.conflist", list("net", `{"type": "first"}`))
-	n, ns := s.open(), newNetNS(t)
+	n, ns := s.open(), namespaces.NewNet(t)
 	mustSetup(t, n, request("one", ns))
 	if _, err := n.Setup(t.Context(), request("one", ns)); err == nil || !strings.Contains(err.Error(), "has a network already") {
 		t.Errorf("error %v", err)
@@ -363,7 +364,7 @@ func TestDamagedRecord(t *testing.T) {
 	s.plugin("first", "")
 	s.write("10-net.conflist", list("net", `{"type": "first"}`))
 	n := s.open()
-	mustSetup(t, n, request("one", newNetNS(t)))
+	mustSetup(t, n, request("one", namespaces.NewNet(t)))
 	file := filepath.Join(s.state, "sandboxes", "one.json")
 	if err := os.WriteFile(file, []byte(`{"id": "two"}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -401,7 +402,7 @@ func TestAddresses(t *testing.T) {
 			s.plugin("first", `answer='{"cniVersion": "1.0.0", `+tt.answer+`}'`)
 			s.write("10-net.conflist", list("net", `{"type": "first"}`))
 			n := s.open()
-			res, err := n.Setup(t.Context(), request("one", newNetNS(t)))
+			res, err := n.Setup(t.Context(), request("one", namespaces.NewNet(t)))
 			var got []string
 			for _, ip := range res.IPs {
 				got = append(got, ip.String())

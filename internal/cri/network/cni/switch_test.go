@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-run/berth/internal/cri/network"
 	"github.com/berth-run/berth/internal/testutil/leak"
+	"github.com/berth-run/berth/internal/testutil/namespaces"
 )
 
 // node is a machine with both networks.
@@ -66,7 +67,7 @@ func in(t testing.TB, ips []netip.Addr, cidr string) {
 func TestEachIsTornDownByWhoConnectedIt(t *testing.T) {
 	n := newNode(t, Auto)
 	s := n.start()
-	spaces := []string{newNetNS(t), newNetNS(t), newNetNS(t)}
+	spaces := []string{namespaces.NewNet(t), namespaces.NewNet(t), namespaces.NewNet(t)}
 	in(t, mustSetup(t, s, request("a", spaces[0])), "10.82.0.0/24")
 	n.write("10-net.conflist", list("net", n.bridge("cni1", "10.81.0.0/24")))
 	cni := mustSetup(t, s, request("b", spaces[1]))
@@ -106,9 +107,9 @@ func TestCleanupTearsDownAll(t *testing.T) {
 	n.write("10-net.conflist", list("net", n.bridge("cni1", "10.81.0.0/24")))
 	warm(t, n.site)
 	s := n.start()
-	mustSetup(t, s, request("b", newNetNS(t)))
+	mustSetup(t, s, request("b", namespaces.NewNet(t)))
 	n.empty()
-	mustSetup(t, s, request("a", newNetNS(t)))
+	mustSetup(t, s, request("a", namespaces.NewNet(t)))
 	n.by = Bridge // whatever is to connect sandboxes now
 	s = n.restart(s)
 	if err := s.Cleanup(t.Context()); err != nil {
@@ -168,7 +169,7 @@ func TestStatusFollowsTheFolder(t *testing.T) {
 				}
 			}
 			// What says that it is ready is, and the other way round.
-			_, err := s.Setup(t.Context(), request("one", newNetNS(t)))
+			_, err := s.Setup(t.Context(), request("one", namespaces.NewNet(t)))
 			if (err == nil) != (st.Err == nil) && name != "a plugin says that it is not ready" {
 				t.Errorf("a set-up gives %v", err)
 			}
@@ -188,15 +189,15 @@ func TestTheClusterChoosesRanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustSetup(t, s, request("old", newNetNS(t)))
+	mustSetup(t, s, request("old", namespaces.NewNet(t)))
 	if err := s.UseRanges(t.Context(), ranges); err != nil {
 		t.Fatal(err)
 	}
-	in(t, mustSetup(t, s, request("older", newNetNS(t))), "10.82.0.0/24") // else the first would be cut off
+	in(t, mustSetup(t, s, request("older", namespaces.NewNet(t))), "10.82.0.0/24") // else the first would be cut off
 	mustTeardown(t, s, "older")
 	s = n.restart(s)
 	mustTeardown(t, s, "old")
-	ns := newNetNS(t)
+	ns := namespaces.NewNet(t)
 	ips := mustSetup(t, s, request("new", ns))
 	in(t, ips, "10.83.1.0/24")
 	reach(t, ns, ips[0])
@@ -237,7 +238,7 @@ func TestRangesThatAreNotUsed(t *testing.T) {
 			if (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 				t.Errorf("error %v, want %q", err, tt.err)
 			}
-			ips := mustSetup(t, s, request("one", newNetNS(t)))
+			ips := mustSetup(t, s, request("one", namespaces.NewNet(t)))
 			in(t, ips[:1], tt.want)
 			if err := s.Cleanup(t.Context()); err != nil {
 				t.Error(err)
@@ -253,16 +254,16 @@ func TestSandboxesLeaveNothing(t *testing.T) {
 	conf := list("net", n.bridge("cni1", "10.81.0.0/24"), `{"type": "portmap", "capabilities": {"portMappings": true}}`)
 	cycle := func() {
 		n.empty()
-		r := request("a", newNetNS(t))
+		r := request("a", namespaces.NewNet(t))
 		r.Ports = []network.PortMapping{{HostPort: 18080, ContainerPort: 80, Proto: network.TCP}}
 		mustSetup(t, s, r)
 		n.write("10-net.conflist", conf)
-		r.ID, r.NetNS = "b", newNetNS(t)
+		r.ID, r.NetNS = "b", namespaces.NewNet(t)
 		r.Ports[0].HostPort++
 		mustSetup(t, s, r)
 		mustTeardown(t, s, "a")
 		mustTeardown(t, s, "b")
-		endNetNS(r.NetNS)
+		namespaces.EndNet(r.NetNS)
 	}
 	cycle()
 	scope := leak.Scope{Dirs: []string{n.state, n.state + "-bridge", n.ipam}, Procs: []int{0}, Without: []string{"mount of nsfs"}}
@@ -285,7 +286,7 @@ func TestManyAtOnce(t *testing.T) {
 	var spaces [12][3]string
 	for i := range spaces {
 		for round := range spaces[i] {
-			spaces[i][round] = newNetNS(t)
+			spaces[i][round] = namespaces.NewNet(t)
 		}
 	}
 	var sandboxes, changes sync.WaitGroup

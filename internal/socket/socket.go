@@ -1,4 +1,6 @@
-package nodeapi
+// Package socket makes and reaches unix sockets that root alone may use, at paths
+// of any length.
+package socket
 
 import (
 	"context"
@@ -13,11 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listen opens the socket at path for root alone. What an agent that was killed
-// left there is replaced: call it only while holding the lock of the root.
+// Listen opens the socket at path for root alone. What is there is replaced: who
+// calls it knows that nobody serves there. Closing it removes the socket, if it is
+// still this one.
 func Listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("cannot replace the agent's socket: %w", err)
+		return nil, fmt.Errorf("cannot replace socket %s: %w", path, err)
 	}
 	var l *net.UnixListener
 	// The mode a socket has before it gets its name is the mode of its file: at
@@ -34,32 +37,32 @@ func Listen(path string) (net.Listener, error) {
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot make the agent's socket: %w", err)
+		return nil, fmt.Errorf("cannot make socket %s: %w", path, err)
 	}
 	// The name it was bound by works for a moment only; see Close.
 	l.SetUnlinkOnClose(false)
-	s := &socket{UnixListener: l, path: path}
+	s := &listener{UnixListener: l, path: path}
 	if s.made, err = os.Lstat(path); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot make the agent's socket: %w", err), l.Close())
+		return nil, errors.Join(fmt.Errorf("cannot make socket %s: %w", path, err), l.Close())
 	}
 	return s, nil
 }
 
-type socket struct {
+type listener struct {
 	*net.UnixListener
 	path string
 	made os.FileInfo
 }
 
 // Close removes the socket, if it is still this one.
-func (s *socket) Close() error {
+func (s *listener) Close() error {
 	if now, err := os.Lstat(s.path); err == nil && os.SameFile(now, s.made) {
 		os.Remove(s.path)
 	}
 	return s.UnixListener.Close()
 }
 
-// Dial connects to the agent whose socket is at path.
+// Dial connects to the socket at path.
 func Dial(ctx context.Context, path string) (conn net.Conn, err error) {
 	err = inFolder(path, func(short string) (err error) {
 		var d net.Dialer
