@@ -53,8 +53,9 @@ func (h Home) CRISocket() string { return filepath.Join(h.Run, "berth-cri.sock")
 
 func (h Home) lock() string { return filepath.Join(h.Root, lockName) }
 
-// made lists all that berth makes, in the order of removal. The marker and the
-// lock come last: what was begun can be taken up again, and nobody else comes in.
+// madeInRoot lists all that berth makes there, in the order of removal. The marker
+// and the lock come last: what was begun can be taken up again, and nobody else
+// comes in.
 func (h Home) madeInRoot() []string {
 	return []string{
 		h.Database(), h.Images(), filepath.Join(h.Root, "logs"), filepath.Join(h.Root, "pods"), h.CNI(),
