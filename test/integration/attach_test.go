@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 
 	"github.com/berth-run/berth/internal/nodeapi"
+	"github.com/berth-run/berth/internal/socket"
 )
 
 // serveAPI serves the node's API on a socket and returns what dials it.
@@ -25,7 +26,7 @@ func serveAPI(t *testing.T, n *node) func(ctx context.Context, network, address 
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "api.sock")
-	l, err := nodeapi.Listen(path)
+	l, err := socket.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}
