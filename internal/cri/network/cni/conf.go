@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 
@@ -21,29 +22,50 @@ type conf struct {
 	file  string
 }
 
-// readConf reads the first configuration of a folder, by name.
+// readConf reads the first configuration of a folder, by name. One that is taken
+// away while it is read is as one that was never there.
 func readConf(dir string) (*conf, error) {
-	files, err := libcni.ConfFiles(dir, []string{".conf", ".conflist", ".json"})
-	if err != nil {
-		return nil, fmt.Errorf("cannot look for CNI configurations: %w", err)
-	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("%w in %s", errNoConf, dir)
-	}
-	file := slices.Min(files)
-	list, err := readList(file)
-	if err == nil {
-		// The concrete type would make an error of no error.
-		if invalid := utils.ValidateNetworkName(list.Name); invalid != nil {
-			err = invalid
+	const enough = 100 // a link that leads nowhere is not there each time
+	for try := 1; ; try++ {
+		file, err := firstFile(dir)
+		if err != nil {
+			return nil, err
+		}
+		c, err := readFile(file)
+		if err == nil {
+			return c, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) || try == enough {
+			return nil, fmt.Errorf("cannot use the CNI configuration %s: %w", file, err)
 		}
 	}
+}
+
+// firstFile is the file of a folder that counts.
+func firstFile(dir string) (string, error) {
+	files, err := libcni.ConfFiles(dir, []string{".conf", ".conflist", ".json"})
 	if err != nil {
-		return nil, fmt.Errorf("cannot use the CNI configuration %s: %w", file, err)
+		return "", fmt.Errorf("cannot look for CNI configurations: %w", err)
+	}
+	if len(files) == 0 {
+		return "", fmt.Errorf("%w in %s", errNoConf, dir)
+	}
+	return slices.Min(files), nil
+}
+
+// readFile reads and checks one configuration.
+func readFile(file string) (*conf, error) {
+	list, err := readList(file)
+	if err != nil {
+		return nil, err
+	}
+	// The concrete type would make an error of no error.
+	if invalid := utils.ValidateNetworkName(list.Name); invalid != nil {
+		return nil, invalid
 	}
 	whole, err := wholeList(list)
 	if err != nil {
-		return nil, fmt.Errorf("cannot use the CNI configuration %s: %w", file, err)
+		return nil, err
 	}
 	return &conf{list: list, whole: whole, file: file}, nil
 }

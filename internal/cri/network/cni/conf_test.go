@@ -1,10 +1,13 @@
 package cni
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 func TestTheFirstConfigurationCounts(t *testing.T) {
@@ -50,5 +53,53 @@ func TestTheFirstConfigurationCounts(t *testing.T) {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// A configuration that comes and goes is there or not, whenever it is read.
+func TestAConfigurationIsTakenAwayWhileItIsRead(t *testing.T) {
+	dir := t.TempDir()
+	spare, file := filepath.Join(dir, "spare"), filepath.Join(dir, "10-a.conf")
+	if err := os.WriteFile(spare, []byte(`{"cniVersion": "1.0.0", "name": "a", "type": "x"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	var mover sync.WaitGroup
+	mover.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			for _, move := range [][2]string{{spare, file}, {file, spare}} {
+				if err := os.Rename(move[0], move[1]); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(20 * time.Microsecond) // about as long as a try
+			}
+		}
+	})
+	seen := map[bool]int{}
+	for range 2000 {
+		_, err := readConf(dir)
+		if err != nil && !errors.Is(err, errNoConf) {
+			t.Error(err)
+			break
+		}
+		seen[err == nil]++
+	}
+	close(done)
+	mover.Wait()
+	if seen[true] == 0 || seen[false] == 0 {
+		t.Errorf("there %d times and not there %d times, nothing was tried", seen[true], seen[false])
+	}
+
+	// A link that leads nowhere is there, and is told.
+	if err := os.Symlink("nowhere", file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readConf(dir); err == nil || !strings.Contains(err.Error(), file) {
+		t.Errorf("error %v of a link that leads nowhere", err)
 	}
 }
