@@ -204,6 +204,11 @@ func (w *Worker) foldEnd(ctx context.Context, e ended) {
 		Canceled: wk.canceled && e.err != nil,
 	}
 	switch {
+	case event.Canceled && w.sleepsBeforeStop(wk.action):
+		// It had nothing to do but to last, and has as long as there was time: the
+		// grace period may be no longer than the sleep. The kubelet tells of none.
+		w.log.Debug("the preStop sleep ends with its time", "action", e.key.String(), "took", took)
+		event.Err, event.Canceled = nil, false
 	case event.Canceled && wk.action.Kind == lifecycle.RunPreStop:
 		event.Err.Message = fmt.Sprintf("it was cut off after %s", took.Round(time.Millisecond))
 	case event.Canceled:
@@ -217,6 +222,12 @@ func (w *Worker) foldEnd(ctx context.Context, e ended) {
 	if !event.Canceled || wk.action.Kind == lifecycle.RunPreStop {
 		w.told.ended(w.recorder(), w.desired.Pod, wk.action, e.result, event.Err)
 	}
+}
+
+// sleepsBeforeStop says that the action is a preStop hook that only sleeps.
+func (w *Worker) sleepsBeforeStop(a lifecycle.Action) bool {
+	c := containerOf(&w.desired.Pod.Spec, a.Container)
+	return a.Kind == lifecycle.RunPreStop && c != nil && c.Lifecycle != nil && c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep != nil
 }
 
 // failure puts an error into words for the status. Runtimes give the reason

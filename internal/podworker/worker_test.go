@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -321,6 +322,52 @@ func TestEventsAreTold(t *testing.T) {
 			t.Logf("told:\n%s", strings.Join(got, "\n"))
 		}
 	})
+}
+
+// A preStop sleep that takes the whole grace period is over with it, and has not
+// failed; a command that is cut off has.
+func TestPreStopSleepMayTakeTheWholeGracePeriod(t *testing.T) {
+	exec := &corev1.ExecAction{Command: []string{"sleep", "3600"}}
+	for name, c := range map[string]struct {
+		handler corev1.LifecycleHandler
+		fails   bool
+	}{
+		"a sleep as long as the grace period": {corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 30}}, false},
+		"a command that is cut off":           {corev1.LifecycleHandler{Exec: exec}, true},
+	} {
+		inBubble(t, "", func(t *testing.T, w *world) {
+			w.hook = func(ctx context.Context, h hooks.Hook) error {
+				time.Sleep(time.Millisecond) // as it takes to begin
+				return hooks.New(sleeper{}, slog.New(slog.DiscardHandler)).Run(ctx, h)
+			}
+			pod := podOf("web", "app")
+			pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &c.handler}
+			w.set(Desired{Pod: pod})
+			w.waitFor("ready", time.Minute, func() bool { return w.ready(pod.UID) })
+			began := time.Now()
+			w.delete(pod)
+			w.waitFor("finished", time.Minute, func() bool { return w.isFinished(pod.UID) })
+			if took := time.Since(began); took < 30*time.Second {
+				t.Errorf("%s: the pod ended after %s", name, took)
+			}
+			failed := slices.ContainsFunc(w.eventList(), func(e string) bool { return strings.Contains(e, "FailedPreStopHook") })
+			if failed != c.fails {
+				t.Errorf("%s: told that it failed: %t\n%s", name, failed, strings.Join(w.eventList(), "\n"))
+			}
+		})
+	}
+}
+
+// sleeper runs each command for an hour.
+type sleeper struct{}
+
+func (sleeper) Exec(ctx context.Context, _ string, _ []string) ([]byte, int32, error) {
+	select {
+	case <-time.After(time.Hour):
+		return nil, 0, nil
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	}
 }
 
 // A killing is told of once, also where hooks of several containers come between.
