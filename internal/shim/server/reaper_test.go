@@ -1,0 +1,59 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Orphans are reaped all the time while libcontainer asks helpers of its own,
+// whose ends are for libcontainer.
+func TestHelpersOfLibcontainerAreNotReaped(t *testing.T) {
+	holder := exec.Command("sleep", "infinity")
+	ids := []syscall.SysProcIDMap{{HostID: 100_000, Size: 1000}}
+	holder.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, Pdeathsig: syscall.SIGKILL,
+	}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		holder.Process.Kill()
+		holder.Wait()
+	}()
+	// Those of a path below /proc are read without a process.
+	path := filepath.Join(t.TempDir(), "user")
+	if err := os.Symlink(fmt.Sprintf("/proc/%d/ns/user", holder.Process.Pid), path); err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{limits: &limits{}}
+	done := make(chan struct{})
+	var reaper sync.WaitGroup
+	reaper.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				s.reapOne()
+			}
+		}
+	})
+	for range 30 {
+		_, err := s.libcontainerConfig("c", "/bundle", &specs.Spec{
+			Root:  &specs.Root{Path: "/rootfs"},
+			Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.UserNamespace, Path: path}}},
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	close(done)
+	reaper.Wait()
+}
