@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -63,11 +64,7 @@ func mountRootfs(target string, mounts []*shimpb.Mount) error {
 
 func mountOne(target string, m *shimpb.Mount) error {
 	flags, data := parseOptions(m.Options)
-	if opts := strings.Join(data, ","); len(opts) < os.Getpagesize() {
-		if err := unix.Mount(m.Source, target, m.Type, flags, opts); err != nil {
-			return err
-		}
-	} else if err := mountLong(target, m, flags, data); err != nil {
+	if err := mountPage(target, m, flags, data); err != nil {
 		return err
 	}
 	// The kernel ignores ro and the like when a bind mount is made.
@@ -80,8 +77,72 @@ func mountOne(target string, m *shimpb.Mount) error {
 	return nil
 }
 
-// mountLong mounts an overlay with more layers than fit into the page that
-// mount(2) takes. Needs Linux 6.7 (lowerdir+).
+// mountPage mounts by mount(2), which takes a page of options. Where they are
+// longer, the paths of an overlay are given relative to what they share: that does
+// for the 500 layers that the kernel allows, but for odd paths.
+func mountPage(target string, m *shimpb.Mount, flags uintptr, data []string) error {
+	options := strings.Join(data, ",")
+	if len(options) < os.Getpagesize() {
+		return unix.Mount(m.Source, target, m.Type, flags, options)
+	}
+	if dir, short := relativeLayers(data); m.Type == "overlay" && len(short) < os.Getpagesize() && filepath.IsAbs(target) {
+		return mountFrom(dir, m.Source, target, m.Type, flags, short)
+	}
+	return mountLong(target, m, flags, data)
+}
+
+// relativeLayers joins the options of an overlay, with its paths relative to the
+// folder that all of them are in.
+func relativeLayers(data []string) (dir, options string) {
+	isPath := func(key string) bool { return key == "lowerdir" || key == "upperdir" || key == "workdir" }
+	for _, o := range data {
+		if key, value, _ := strings.Cut(o, "="); isPath(key) {
+			for p := range strings.SplitSeq(value, ":") {
+				if dir == "" {
+					dir = filepath.Dir(p)
+				}
+				for dir != "/" && dir != "." && !strings.HasPrefix(p, dir+"/") {
+					dir = filepath.Dir(dir)
+				}
+			}
+		}
+	}
+	short := make([]string, len(data))
+	for i, o := range data {
+		short[i] = o
+		if key, value, _ := strings.Cut(o, "="); isPath(key) {
+			paths := strings.Split(value, ":")
+			for j := range paths {
+				paths[j] = strings.TrimPrefix(paths[j], strings.TrimSuffix(dir, "/")+"/")
+			}
+			short[i] = key + "=" + strings.Join(paths, ":")
+		}
+	}
+	return dir, strings.Join(short, ",")
+}
+
+// mountFrom mounts with a working directory of its own, for the paths in options.
+func mountFrom(dir, source, target, fstype string, flags uintptr, options string) error {
+	done := make(chan error, 1)
+	go func() {
+		// Never unlocked: the thread, which shares no working directory with the
+		// others any more, ends with the goroutine.
+		runtime.LockOSThread()
+		done <- func() error {
+			if err := unix.Unshare(unix.CLONE_FS); err != nil {
+				return os.NewSyscallError("unshare", err)
+			}
+			if err := unix.Chdir(dir); err != nil {
+				return &os.PathError{Op: "chdir", Path: dir, Err: err}
+			}
+			return unix.Mount(source, target, fstype, flags, options)
+		}()
+	}()
+	return <-done
+}
+
+// mountLong mounts with options longer than a page, one by one. Needs Linux 6.7
+// (lowerdir+).
 func mountLong(target string, m *shimpb.Mount, flags uintptr, data []string) error {
 	fs, err := unix.Fsopen(m.Type, unix.FSOPEN_CLOEXEC)
 	if err != nil {
