@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 
 	"github.com/containerd/containerd/v2/core/remotes/docker"
@@ -50,6 +51,40 @@ var (
 	ErrClosed = errors.New("image store is closed")
 )
 
+// explained is an error with the sentinel that tells its kind, in words that say
+// each thing once.
+type explained struct {
+	kind, cause error
+	detail      string // what the cause says beyond its kind; may be empty
+}
+
+func (e *explained) Error() string {
+	if e.detail == "" {
+		return e.kind.Error()
+	}
+	return e.kind.Error() + ": " + e.detail
+}
+func (e *explained) Unwrap() []error { return []error{e.kind, e.cause} }
+
+// What containerd's errors say of their kind, in front and at the end.
+const (
+	accessDenied = "pull access denied, repository does not exist or may require authorization: "
+	notFound     = ": not found" // often more than once
+)
+
+// missing says that the registry has not got something. about is what the caller
+// names anyhow.
+func missing(cause error, about string) error {
+	detail := cause.Error()
+	for strings.HasSuffix(detail, notFound) {
+		detail = strings.TrimSuffix(detail, notFound)
+	}
+	if detail == about {
+		detail = ""
+	}
+	return &explained{ErrMissing, cause, detail}
+}
+
 // explain adds to err the sentinel that tells a caller what kind of error it
 // is. Errors that have one already, and nil, come back as they are.
 func explain(err error) error {
@@ -67,9 +102,9 @@ func explain(err error) error {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	case errors.As(err, &status) && (status.StatusCode == http.StatusUnauthorized || status.StatusCode == http.StatusForbidden),
 		errors.Is(err, docker.ErrInvalidAuthorization), errdefs.IsUnauthorized(err), errdefs.IsPermissionDenied(err):
-		return fmt.Errorf("%w: %w", ErrDenied, err)
+		return &explained{ErrDenied, err, strings.Replace(err.Error(), accessDenied, "", 1)}
 	case errors.As(err, &status) && status.StatusCode == http.StatusNotFound, errdefs.IsNotFound(err):
-		return fmt.Errorf("%w: %w", ErrMissing, err)
+		return missing(err, "")
 	}
 	return err
 }

@@ -148,6 +148,9 @@ func (s *Store) pull(ctx context.Context, named reference.Named, auth *runtimeap
 	}
 	defer conn.close()
 	name, target, err := s.resolve(ctx, conn, named)
+	if errdefs.IsNotFound(err) {
+		return Image{}, missing(err, named.String())
+	}
 	if err != nil {
 		return Image{}, explain(err)
 	}

@@ -342,6 +342,32 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestErrorsSayEachThingOnce(t *testing.T) {
+	registry := images.NewRegistry(t, images.RegistryOptions{})
+	ref := registry.Push("app:v1", images.Image(t, images.Layer(t, images.Text(map[string]string{"a": "1"}))))
+	private := images.NewRegistry(t, images.RegistryOptions{Auth: images.BasicAuth, User: "a", Password: "b"})
+	s := open(t, nil)
+	pull := func(ref string) string {
+		t.Helper()
+		_, err := s.Pull(t.Context(), ref, nil, nil)
+		if err == nil {
+			t.Fatalf("%s was pulled", ref)
+		}
+		return err.Error()
+	}
+	if got, want := pull(registry.Host+"/no/such:v1"), `cannot pull image "`+registry.Host+`/no/such:v1": not found in the registry`; got != want {
+		t.Errorf("a missing image: %s\nwant %s", got, want)
+	}
+	registry.Misbehave(images.Fault{Kind: images.Status, Target: "blobs", Code: http.StatusNotFound})
+	if got := pull(ref); strings.Count(got, "not found") != 1 || !strings.Contains(got, "not found in the registry: cannot fetch sha256:") {
+		t.Errorf("a missing part: %s", got)
+	}
+	got := pull(private.Host + "/app:v1")
+	if strings.Count(got, "access denied") != 1 || strings.Count(got, "credentials") > 2 || strings.Contains(got, "pull access denied") {
+		t.Errorf("a private image: %s", got)
+	}
+}
+
 func TestStalledRegistryIsAskedAgain(t *testing.T) {
 	registry := images.NewRegistry(t, images.RegistryOptions{})
 	layer := big(t, 10, 400_000)
