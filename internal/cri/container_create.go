@@ -8,11 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -78,18 +78,22 @@ func (s *Service) CreateContainer(ctx context.Context, sandboxID string, config 
 
 func validateContainer(config *runtimeapi.ContainerConfig) error {
 	if config.GetMetadata().GetName() == "" {
-		return status.Error(codes.InvalidArgument, "cannot create container: its metadata needs a name")
+		return coded(codes.InvalidArgument, "cannot create container: its metadata needs a name")
 	}
 	if config.GetImage().GetImage() == "" {
-		return status.Errorf(codes.InvalidArgument, "cannot create container %q: it names no image", config.GetMetadata().GetName())
+		return coded(codes.InvalidArgument, "cannot create container %q: it names no image", config.GetMetadata().GetName())
 	}
 	for _, m := range config.GetMounts() {
 		if m.GetImage().GetImage() != "" && !m.GetReadonly() {
-			return status.Errorf(codes.InvalidArgument, "cannot create container %q: the image mounted at %s must be read-only", config.GetMetadata().GetName(), m.GetContainerPath())
+			return coded(codes.InvalidArgument, "cannot create container %q: the image mounted at %s must be read-only", config.GetMetadata().GetName(), m.GetContainerPath())
 		}
 	}
 	if len(config.GetCDIDevices()) > 0 {
-		return status.Errorf(codes.InvalidArgument, "cannot create container %q: CDI devices are not supported", config.GetMetadata().GetName())
+		return coded(codes.InvalidArgument, "cannot create container %q: CDI devices are not supported", config.GetMetadata().GetName())
+	}
+	if unknown := ocispec.Unknown(config); len(unknown) > 0 {
+		return coded(codes.InvalidArgument, "cannot create container %q: no kernel has the capabilities %s; see capabilities(7) for those there are",
+			config.GetMetadata().GetName(), strings.Join(unknown, ", "))
 	}
 	return nil
 }
@@ -302,7 +306,7 @@ func readSpec(bundle string) (*specs.Spec, error) {
 // imageError tells a missing image from other trouble.
 func imageError(ref string, err error) error {
 	if errors.Is(err, imagestore.ErrNotFound) {
-		return status.Errorf(codes.NotFound, "cannot find image %q: pull it first", ref)
+		return coded(codes.NotFound, "cannot find image %q: pull it first", ref)
 	}
 	return fmt.Errorf("cannot look up image %q: %w", ref, err)
 }

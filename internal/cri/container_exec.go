@@ -80,7 +80,7 @@ func (e *timeoutError) GRPCStatus() *status.Status {
 // restrictions.
 func (s *Service) exec(ctx context.Context, c *container, cmd []string, st streams, timeout time.Duration) (shim.Exit, error) {
 	if len(cmd) == 0 {
-		return shim.Exit{}, status.Error(codes.InvalidArgument, "cannot execute: no command given")
+		return shim.Exit{}, coded(codes.InvalidArgument, "cannot execute: no command given")
 	}
 	spec, err := readSpec(s.containerDir(c.id))
 	if err != nil {
@@ -201,5 +201,5 @@ func terminalSizes(in <-chan remotecommand.TerminalSize) (out <-chan shim.Size, 
 }
 
 func notRunning(id string, st store.ContainerState) error {
-	return status.Errorf(codes.FailedPrecondition, "container %s is not running, it is %s", id, st)
+	return coded(codes.FailedPrecondition, "container %s is not running, it is %s", id, st)
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berth-run/berth/internal/cri/store"
@@ -38,7 +37,7 @@ func (s *Service) StartContainer(ctx context.Context, id string) error {
 		return fmt.Errorf("cannot start container %q: %w", c.config.GetMetadata().GetName(), err)
 	}
 	if st := c.state(); st != store.ContainerCreated {
-		return status.Errorf(codes.FailedPrecondition, "cannot start container %s: it is %s", c.id, st)
+		return coded(codes.FailedPrecondition, "cannot start container %s: it is %s", c.id, st)
 	}
 	// First say so, then look: who stops the sandbox does it the other way round,
 	// so that one of the two notices.

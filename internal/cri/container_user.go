@@ -17,7 +17,6 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berth-run/berth/internal/cri/ocispec"
@@ -104,7 +103,7 @@ func userString(sc *runtimeapi.LinuxContainerSecurityContext) (string, error) {
 		return user, nil
 	}
 	if user == "" {
-		return "", status.Error(codes.InvalidArgument, "a group to run as needs a user to run as")
+		return "", coded(codes.InvalidArgument, "a group to run as needs a user to run as")
 	}
 	return user + ":" + strconv.FormatInt(gid.GetValue(), 10), nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	crierrors "k8s.io/cri-api/pkg/errors"
 
@@ -17,7 +16,7 @@ import (
 // unless others wait for the same one.
 func (s *Service) PullImage(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
 	if spec.GetImage() == "" {
-		return "", status.Error(codes.InvalidArgument, "cannot pull image: no image named")
+		return "", coded(codes.InvalidArgument, "cannot pull image: no image named")
 	}
 	img, err := s.cfg.Images.Pull(ctx, spec.GetImage(), auth, nil)
 	if err != nil {
@@ -64,13 +63,3 @@ func pullFailed(given, err error) error {
 	}
 	return &codedError{codes.Unknown, err}
 }
-
-// codedError gives an error a code and leaves it what it is.
-type codedError struct {
-	code codes.Code
-	err  error
-}
-
-func (e *codedError) Error() string              { return e.err.Error() }
-func (e *codedError) Unwrap() error              { return e.err }
-func (e *codedError) GRPCStatus() *status.Status { return status.New(e.code, e.err.Error()) }

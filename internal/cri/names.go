@@ -33,7 +33,7 @@ func (s *Service) reserve(name, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if owner, taken := s.names[name]; taken && owner != id {
-		return status.Errorf(codes.AlreadyExists, "the name %s is taken by %s", name, owner)
+		return coded(codes.AlreadyExists, "the name %s is taken by %s", name, owner)
 	}
 	s.names[name] = id
 	return nil
@@ -71,7 +71,7 @@ func (s *Service) sandbox(id string) (*sandbox, error) {
 	defer s.mu.RUnlock()
 	sb, ok := find(s.sandboxes, id)
 	if !ok {
-		return nil, status.Errorf(codes.NotFound, "cannot find sandbox %q", id)
+		return nil, coded(codes.NotFound, "cannot find sandbox %q", id)
 	}
 	return sb, nil
 }
@@ -81,7 +81,7 @@ func (s *Service) container(id string) (*container, error) {
 	defer s.mu.RUnlock()
 	c, ok := find(s.containers, id)
 	if !ok {
-		return nil, status.Errorf(codes.NotFound, "cannot find container %q", id)
+		return nil, coded(codes.NotFound, "cannot find container %q", id)
 	}
 	return c, nil
 }

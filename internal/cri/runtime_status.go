@@ -6,7 +6,6 @@ import (
 	"maps"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berth-run/berth/internal/cri/network"
@@ -88,7 +87,7 @@ func (s *Service) UpdateRuntimeConfig(ctx context.Context, config *runtimeapi.Ru
 	}
 	ranges, err := network.ParseRanges(text)
 	if err != nil {
-		return status.Errorf(codes.InvalidArgument, "cannot use the pod CIDR: %v", err)
+		return coded(codes.InvalidArgument, "cannot use the pod CIDR: %v", err)
 	}
 	if err := s.cfg.Network.UseRanges(ctx, ranges); err != nil {
 		return fmt.Errorf("cannot use the pod CIDR %s: %w", text, err)
@@ -97,7 +96,7 @@ func (s *Service) UpdateRuntimeConfig(ctx context.Context, config *runtimeapi.Ru
 }
 
 func unsupported(what string) error {
-	return status.Errorf(codes.Unimplemented, "%s is not supported by berth's embedded runtime", what)
+	return coded(codes.Unimplemented, "%s is not supported by berth's embedded runtime", what)
 }
 
 // CheckpointContainer is not supported.

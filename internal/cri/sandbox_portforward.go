@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/berth-run/berth/internal/cri/store"
@@ -35,7 +34,7 @@ func (s *Service) readySandbox(id string) (*sandbox, error) {
 		return nil, err
 	}
 	if sb.state() != store.SandboxReady {
-		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %s is not ready", sb.id)
+		return nil, coded(codes.FailedPrecondition, "sandbox %s is not ready", sb.id)
 	}
 	return sb, nil
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -57,10 +56,10 @@ func (s *Service) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 func validateSandbox(config *runtimeapi.PodSandboxConfig, handler string) error {
 	m := config.GetMetadata()
 	if m.GetName() == "" || m.GetNamespace() == "" || m.GetUid() == "" {
-		return status.Errorf(codes.InvalidArgument, "cannot run sandbox: its metadata needs name, namespace and uid, got %v", m)
+		return coded(codes.InvalidArgument, "cannot run sandbox: its metadata needs name, namespace and uid, got %v", m)
 	}
 	if handler != "" && handler != runtimeHandler {
-		return status.Errorf(codes.InvalidArgument, "no runtime handler %q is configured; there is only %q", handler, runtimeHandler)
+		return coded(codes.InvalidArgument, "no runtime handler %q is configured; there is only %q", handler, runtimeHandler)
 	}
 	if err := validateUserNamespace(config.GetLinux().GetSecurityContext().GetNamespaceOptions()); err != nil {
 		return err
@@ -74,13 +73,13 @@ func validateUserNamespace(ns *runtimeapi.NamespaceOption) error {
 	case u == nil, u.GetMode() == runtimeapi.NamespaceMode_NODE:
 		return nil
 	case u.GetMode() != runtimeapi.NamespaceMode_POD:
-		return status.Errorf(codes.InvalidArgument, "user namespace mode %v is not supported: want POD or NODE", u.GetMode())
+		return coded(codes.InvalidArgument, "user namespace mode %v is not supported: want POD or NODE", u.GetMode())
 	case len(u.GetUids()) != 1 || len(u.GetGids()) != 1 || !proto.Equal(u.GetUids()[0], u.GetGids()[0]):
-		return status.Error(codes.InvalidArgument, "a user namespace needs one mapping of uids and the same one of gids")
+		return coded(codes.InvalidArgument, "a user namespace needs one mapping of uids and the same one of gids")
 	case u.GetUids()[0].GetContainerId() != 0 || u.GetUids()[0].GetLength() == 0:
-		return status.Errorf(codes.InvalidArgument, "a user namespace needs a mapping that begins with id 0 in it, got %v", u.GetUids()[0])
+		return coded(codes.InvalidArgument, "a user namespace needs a mapping that begins with id 0 in it, got %v", u.GetUids()[0])
 	case ns.GetPid() == runtimeapi.NamespaceMode_NODE || ns.GetIpc() == runtimeapi.NamespaceMode_NODE:
-		return status.Error(codes.InvalidArgument, "a sandbox with a user namespace can't use the host's pid or ipc namespace")
+		return coded(codes.InvalidArgument, "a sandbox with a user namespace can't use the host's pid or ipc namespace")
 	}
 	return nil
 }

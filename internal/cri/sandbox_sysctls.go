@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -55,9 +54,9 @@ func validateSysctls(config *runtimeapi.PodSandboxConfig) error {
 		kind, ok := sysctlNamespace(name)
 		switch {
 		case !ok, strings.Contains(sysctlPath(name), ".."):
-			return status.Errorf(codes.InvalidArgument, "sysctl %q can't be set for a pod: it belongs to the whole machine", name)
+			return coded(codes.InvalidArgument, "sysctl %q can't be set for a pod: it belongs to the whole machine", name)
 		case !slices.Contains(own, kind):
-			return status.Errorf(codes.InvalidArgument, "sysctl %q can't be set for a pod that uses the host's %s namespace", name, kind)
+			return coded(codes.InvalidArgument, "sysctl %q can't be set for a pod that uses the host's %s namespace", name, kind)
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/pkg/cap"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -61,6 +62,14 @@ func Missing(c *runtimeapi.ContainerConfig, host Host) []string {
 	sc := c.GetLinux().GetSecurityContext().GetCapabilities()
 	add := slices.Concat(capNames(sc.GetAddCapabilities()), capNames(sc.GetAddAmbientCapabilities()))
 	return keep(add, func(name string) bool { return !slices.Contains(host.Capabilities, name) })
+}
+
+// Unknown lists the names in a container's capabilities that no kernel has. One
+// that is misspelled where it is to be dropped would stay.
+func Unknown(c *runtimeapi.ContainerConfig) []string {
+	sc := c.GetLinux().GetSecurityContext().GetCapabilities()
+	all := slices.Concat(capNames(sc.GetAddCapabilities()), capNames(sc.GetAddAmbientCapabilities()), capNames(sc.GetDropCapabilities()))
+	return keep(all, func(name string) bool { return !slices.Contains(cap.Known(), name) })
 }
 
 func hasAll(names []string) bool {
