@@ -60,6 +60,7 @@ func (c *checker) pod(p *corev1.Pod) {
 	for _, t := range probetiming.Check(p) {
 		c.report(Problem{Field: "metadata.annotations[" + t.Key + "]", Rule: RuleInvalid, Message: t.Message, Hint: t.Hint})
 	}
+	c.capabilities(&p.Spec)
 	c.modes()
 	if g := p.Spec.TerminationGracePeriodSeconds; g != nil && *g < 0 {
 		c.report(Problem{Field: "spec.terminationGracePeriodSeconds", Rule: RuleAdvice, Severity: Warning,

@@ -279,7 +279,13 @@ var supportTable = []typeRules{
 			reject("windowsOptions", noWindows, "remove it"),
 		},
 	},
-	{typ: "Capabilities", supported: "add drop"},
+	{
+		typ: "Capabilities", supported: "add drop",
+		notes: map[string]string{
+			"add":  "a name that no kernel knows is an error; one that this kernel or berth itself lacks is left out, with a warning in the log",
+			"drop": "a name that no kernel knows is an error",
+		},
+	},
 	{
 		typ: "SeccompProfile", supported: "type localhostProfile",
 		notes: map[string]string{"localhostProfile": "a file below seccomp in the root folder"},
