@@ -126,6 +126,9 @@ func (a *Agent) openHeart() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := a.feed.past.load(a.db, a.Known); err != nil {
+		return err
+	}
 	facts := lifecycle.Facts{RuntimeName: runtimeName, HostIPs: a.host.ips, RecursiveReadOnly: a.host.rro}
 	a.workers, err = podworker.NewWorkers(podworker.Config{
 		Runtime: a.runtime, Records: histories, Hooks: hooks.New(a.runtime, a.log),
@@ -154,7 +157,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBase()
 	var under errgroup.Group
-	for _, run := range []func(context.Context) error{a.db.Run, a.images.Run, a.cri.Run, a.keepNetwork, a.status.Run, a.tellStatuses, a.collectImages, a.rest} {
+	for _, run := range []func(context.Context) error{a.db.Run, a.images.Run, a.cri.Run, a.keepNetwork, a.status.Run, a.tellStatuses, a.keepEvents, a.collectImages, a.rest} {
 		under.Go(func() error { return ignoreCancel(run(base)) })
 	}
 	heart, heartCtx := errgroup.WithContext(ctx)
@@ -166,7 +169,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	err := heart.Wait()
 	stopBase()
-	return errors.Join(err, under.Wait())
+	err = errors.Join(err, under.Wait())
+	a.feed.past.save(a.db) // for Close to write
+	return err
 }
 
 // follow hands what is desired to the workers, and ends what nobody desires.

@@ -72,7 +72,8 @@ const maxQueue = 8192
 
 // feed tells readers what happens. Writers never wait for a reader.
 type feed struct {
-	now func() time.Time
+	now  func() time.Time
+	past *pastEvents
 
 	mu      sync.Mutex
 	latest  map[types.UID]Update // newest status of each pod
@@ -86,7 +87,7 @@ type reader struct {
 }
 
 func newFeed() *feed {
-	return &feed{now: time.Now, latest: make(map[types.UID]Update), readers: make(map[*reader]bool)}
+	return &feed{now: time.Now, past: newPastEvents(), latest: make(map[types.UID]Update), readers: make(map[*reader]bool)}
 }
 
 // put tells all readers.
@@ -99,7 +100,10 @@ func (f *feed) put(u Update) {
 		f.latest[u.Pod.UID] = u
 	case GoneUpdate:
 		delete(f.latest, u.Pod.UID)
-	case EventUpdate, ProgressUpdate:
+		f.past.forget(u.Pod.UID)
+	case EventUpdate:
+		f.past.add(u.Pod.UID, *u.Event, u.Time)
+	case ProgressUpdate:
 	}
 	for r := range f.readers {
 		r.add(u)

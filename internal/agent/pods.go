@@ -99,8 +99,11 @@ func (a *Agent) Pods() []*corev1.Pod {
 	return pods
 }
 
-// ReasonStopped is in the status of pods that Stop has ended.
-const ReasonStopped = "Stopped"
+// Reasons in the statuses of pods that were stopped and stay listed.
+const (
+	ReasonStopped  = "Stopped"  // by Stop
+	ReasonTimedOut = "TimedOut" // by TimeOut
+)
 
 // Stopping says that a pod is being stopped and stays listed: what is to become
 // the reason of its end is in the status before the pod has ended, and never
@@ -149,6 +152,20 @@ func (a *Agent) Stop(namespace, name string, grace *int64) (Ref, error) {
 	a.pods.Stop(uid, stop)
 	a.keep()
 	return Ref{Namespace: namespace, Name: name, UID: uid}, nil
+}
+
+// TimeOut asks for the end of the pod with that uid because who ran it waited so
+// long for its end in vain. It stays listed, as failed. grace is that of Stop. It
+// says whether the pod is known.
+func (a *Agent) TimeOut(uid types.UID, waited time.Duration, grace *int64) bool {
+	stop := lifecycle.Stop{Reason: ReasonTimedOut, Message: fmt.Sprintf("not done when the --timeout of berth run was over, %s", waited)}
+	if grace != nil {
+		d := time.Duration(*grace) * time.Second
+		stop.Grace = &d
+	}
+	known := a.pods.Stop(uid, stop)
+	a.keep()
+	return known
 }
 
 // DeleteUID asks for the end of the pod with that uid.
