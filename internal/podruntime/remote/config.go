@@ -70,7 +70,14 @@ type Sources interface {
 type Credentials interface {
 	// Lookup returns the logins to try for the image in order: those of the
 	// secrets, then the node's. None: pull without a login.
-	Lookup(ctx context.Context, image string, secrets []corev1.Secret) ([]*runtimeapi.AuthConfig, error)
+	Lookup(ctx context.Context, image string, secrets []corev1.Secret) ([]Login, error)
+}
+
+// Login is what to pull an image with. The zero value is no login.
+type Login struct {
+	Auth *runtimeapi.AuthConfig
+	// Secret says from which pull secret it is; nil: each pod has it.
+	Secret *SecretLogin
 }
 
 // Puller pulls an image and tells how far it is: bytes done of total, total 0
@@ -112,6 +119,8 @@ type Config struct {
 	// MakeLocal makes such an image, if it is one that berth makes by itself;
 	// called before each use. Default: nobody.
 	MakeLocal func(ctx context.Context, image string) error
+	// Pulls remembers from run to run who may use which image. Default: nobody.
+	Pulls PullRecords
 	// Progress is told how pulls go on. It must not block. Default: nobody.
 	Progress func(Progress)
 	// Recorder takes Pulling and Pulled. Default: nobody.
@@ -155,6 +164,9 @@ func (c *Config) complete() error {
 	}
 	if c.MakeLocal == nil {
 		c.MakeLocal = func(context.Context, string) error { return nil }
+	}
+	if c.Pulls == nil {
+		c.Pulls = noRecords{}
 	}
 	if c.Progress == nil {
 		c.Progress = func(Progress) {}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/kubernetes/pkg/credentialprovider"
 	"k8s.io/kubernetes/pkg/credentialprovider/secrets"
@@ -43,13 +44,13 @@ type dockerConfig struct {
 
 // Lookup returns the logins for an image: those of the secrets, most specific
 // first, then those of the files, then those of the helpers.
-func (d *DockerCredentials) Lookup(ctx context.Context, image string, pullSecrets []corev1.Secret) ([]*runtimeapi.AuthConfig, error) {
+func (d *DockerCredentials) Lookup(ctx context.Context, image string, pullSecrets []corev1.Secret) ([]Login, error) {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
 		return nil, fmt.Errorf("cannot parse image name %q: %w", image, err)
 	}
 	files := &credentialprovider.BasicDockerKeyring{}
-	var helpers []*runtimeapi.AuthConfig
+	var helpers []Login
 	var errs []error
 	for _, path := range d.Files {
 		data, err := os.ReadFile(path)
@@ -72,20 +73,25 @@ func (d *DockerCredentials) Lookup(ctx context.Context, image string, pullSecret
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
 		}
 		if login != nil {
-			helpers = append(helpers, login)
+			helpers = append(helpers, Login{Auth: login})
 		}
 	}
 	keyring, err := secrets.MakeDockerKeyring(pullSecrets, files)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read image pull secrets: %w", err)
 	}
-	var logins []*runtimeapi.AuthConfig
+	var logins []Login
 	found, _ := keyring.Lookup(named.Name())
 	for _, f := range found {
-		logins = append(logins, &runtimeapi.AuthConfig{
+		login := Login{Auth: &runtimeapi.AuthConfig{
 			Username: f.Username, Password: f.Password, Auth: f.Auth, ServerAddress: f.ServerAddress,
 			IdentityToken: f.IdentityToken, RegistryToken: f.RegistryToken,
-		})
+		}}
+		if f.Source != nil && f.Source.Secret != nil {
+			s := f.Source.Secret
+			login.Secret = &SecretLogin{UID: types.UID(s.UID), Namespace: s.Namespace, Name: s.Name, Hash: f.AuthConfigHash}
+		}
+		logins = append(logins, login)
 	}
 	logins = append(logins, helpers...)
 	if len(logins) > 0 {

@@ -3,8 +3,10 @@ package remote
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -162,6 +164,15 @@ func (f *fakeCRI) ImageStatus(_ context.Context, image *runtimeapi.ImageSpec, _ 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return &runtimeapi.ImageStatusResponse{Image: f.images[image.Image]}, nil
+}
+
+func (f *fakeCRI) ListImages(context.Context, *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
+	if err := f.call("ListImages"); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Values(f.images)), nil
 }
 
 func (f *fakeCRI) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,14 +51,21 @@ func (r *Runtime) pull(ctx context.Context, pod *corev1.Pod, container, image st
 		if err != nil {
 			return "", err
 		}
-		if present != "" {
+		usable := present != nil
+		if usable && !local {
+			if usable, err = r.mayUse(ctx, pod, spec.Image, named, present); err != nil {
+				return "", err
+			}
+		}
+		if usable {
 			r.cfg.Recorder.Record(podruntime.PodRef(pod, container), corev1.EventTypeNormal, "Pulled",
-				fmt.Sprintf("Container image %q already present on machine", image))
-			return present, nil
+				fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", image))
+			return present.GetId(), nil
 		}
 	}
 	switch {
 	case policy == corev1.PullNever:
+		// Also of one that is there and not for this pod, which must not learn of it.
 		return "", &lifecycle.Failed{
 			Reason:  lifecycle.ReasonErrImageNeverPull,
 			Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", image),
@@ -69,7 +77,7 @@ func (r *Runtime) pull(ctx context.Context, pod *corev1.Pod, container, image st
 				image, r.cfg.LocalRegistry),
 		}
 	}
-	return r.fetch(ctx, pod, container, spec)
+	return r.fetch(ctx, pod, container, spec, named)
 }
 
 // withTag is the image as the runtime is asked for it: with the tag that stands
@@ -81,20 +89,47 @@ func withTag(image string, named reference.Named) string {
 	return image
 }
 
-// present returns the id of an image that is there; empty: it is not.
-func (r *Runtime) present(ctx context.Context, spec *runtimeapi.ImageSpec) (string, error) {
+// present returns an image that is there; nil: it is not.
+func (r *Runtime) present(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
 	response, err := r.cfg.Images.ImageStatus(ctx, spec, false)
 	if err != nil {
-		return "", &lifecycle.Failed{
+		return nil, &lifecycle.Failed{
 			Reason:  lifecycle.ReasonImageInspectError,
 			Message: fmt.Sprintf("Failed to inspect image %q: %v", spec.Image, err),
 		}
 	}
-	return response.GetImage().GetId(), nil
+	return response.GetImage(), nil
+}
+
+// mayUse says whether a pod may use an image that is there without asking its
+// registry. KEP-2535: an image that was pulled with a secret is for pods with that
+// secret; another pod has to pull it, with what it has itself.
+func (r *Runtime) mayUse(ctx context.Context, pod *corev1.Pod, image string, named reference.Named, present *runtimeapi.Image) (bool, error) {
+	who, known := r.pulled.access(present, named)
+	if !known || who.allows(nil) {
+		return true, nil
+	}
+	logins, err := r.logins(ctx, pod, image)
+	if err != nil {
+		return false, &lifecycle.Failed{Reason: lifecycle.ReasonErrImagePull, Message: err.Error()}
+	}
+	var has []SecretLogin
+	for _, l := range logins {
+		if l.Secret != nil {
+			has = append(has, *l.Secret)
+		}
+	}
+	if who.allows(has) {
+		return true, nil
+	}
+	// Not for the pod to know, but for who wonders why it pulls.
+	r.cfg.Log.Info("an image is here, but the pod has no secret that it was pulled with: its registry decides",
+		"pod", format.Pod(pod), "uid", pod.UID, "image", image)
+	return false, nil
 }
 
 // fetch pulls the image, with each login in turn.
-func (r *Runtime) fetch(ctx context.Context, pod *corev1.Pod, container string, spec *runtimeapi.ImageSpec) (string, error) {
+func (r *Runtime) fetch(ctx context.Context, pod *corev1.Pod, container string, spec *runtimeapi.ImageSpec, named reference.Named) (string, error) {
 	began := time.Now()
 	ref := podruntime.PodRef(pod, container)
 	r.cfg.Recorder.Record(ref, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", spec.UserSpecifiedImage))
@@ -109,13 +144,31 @@ func (r *Runtime) fetch(ctx context.Context, pod *corev1.Pod, container string, 
 	if err != nil {
 		return "", &lifecycle.Failed{Reason: lifecycle.ReasonErrImagePull, Message: err.Error()}
 	}
+	var known bool // who may use the image that came, or that none came
+	if slices.ContainsFunc(logins, func(l Login) bool { return l.Secret != nil }) {
+		before, err := r.present(ctx, spec)
+		if err != nil {
+			return "", err
+		}
+		if err := r.pulled.begin(ctx, named); err != nil {
+			return "", &lifecycle.Failed{Reason: lifecycle.ReasonErrImagePull, Message: err.Error()}
+		}
+		defer func() {
+			if !known { // it was cut off
+				after, err := r.present(context.WithoutCancel(ctx), spec)
+				known = err == nil && after.GetId() == before.GetId()
+			}
+			r.pulled.ended(named, !known)
+		}()
+	}
 	progress := func(done, total int64) {
 		r.cfg.Progress(Progress{Pod: pod, Container: container, Image: spec.UserSpecifiedImage, Done: done, Total: total})
 	}
 	var pulled string
+	var used Login
 	var errs []error
-	for _, login := range logins {
-		pulled, err = r.cfg.Puller.Pull(ctx, spec, login, progress)
+	for _, used = range logins {
+		pulled, err = r.cfg.Puller.Pull(ctx, spec, used.Auth, progress)
 		if err == nil {
 			break
 		}
@@ -125,12 +178,15 @@ func (r *Runtime) fetch(ctx context.Context, pod *corev1.Pod, container string, 
 		errs = append(errs, err)
 	}
 	if err != nil {
-		return "", pullFailed(spec.UserSpecifiedImage, errors.Join(errs...))
+		known = true
+		return "", pullFailed(spec.UserSpecifiedImage, errs)
 	}
 	message := fmt.Sprintf("Successfully pulled image %q in %s (%s including waiting)", spec.UserSpecifiedImage,
 		time.Since(pulling).Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 	response, err := r.cfg.Images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: pulled}, false)
 	if err == nil && response.GetImage() != nil {
+		known = true
+		r.pulled.came(response.Image, named, used.Secret)
 		message += fmt.Sprintf(". Image size: %d bytes.", response.Image.GetSize())
 		// What was pulled may be a reference; the id is what starts.
 		pulled = response.Image.GetId()
@@ -139,8 +195,17 @@ func (r *Runtime) fetch(ctx context.Context, pod *corev1.Pod, container string, 
 	return pulled, nil
 }
 
-// logins returns the logins to try; a nil one is none.
-func (r *Runtime) logins(ctx context.Context, pod *corev1.Pod, image string) ([]*runtimeapi.AuthConfig, error) {
+// Preloaded says that images were put on the machine, or fetched, by who runs it:
+// each pod may use them.
+func (r *Runtime) Preloaded(ids ...string) { r.pulled.forget(ids...) }
+
+// ImagesRemoved says that images may be gone: what is known of their pulls goes too.
+func (r *Runtime) ImagesRemoved(ctx context.Context) error {
+	return r.pulled.prune(func() ([]*runtimeapi.Image, error) { return r.cfg.Images.ListImages(ctx, nil) })
+}
+
+// logins returns the logins to try: at least one, which may be none.
+func (r *Runtime) logins(ctx context.Context, pod *corev1.Pod, image string) ([]Login, error) {
 	var secrets []corev1.Secret
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		s, err := r.cfg.Sources.Secret(ctx, pod.Namespace, ref.Name)
@@ -159,17 +224,25 @@ func (r *Runtime) logins(ctx context.Context, pod *corev1.Pod, image string) ([]
 		return nil, fmt.Errorf("cannot find logins for image %q: %w", image, err)
 	}
 	if len(logins) == 0 {
-		return []*runtimeapi.AuthConfig{nil}, nil
+		return []Login{{}}, nil
 	}
 	return logins, nil
 }
 
-// pullFailed gives the error of a pull its reason.
-func pullFailed(image string, err error) error {
+// pullFailed gives the errors of a pull, one for each login, their reason. The
+// text is one line, which says nothing twice.
+func pullFailed(image string, errs []error) error {
 	reason := lifecycle.ReasonErrImagePull
 	var unreachable *net.OpError
 	var unknownHost *net.DNSError
-	text := err.Error()
+	err := errors.Join(errs...)
+	var texts []string
+	for _, e := range errs {
+		if text := strings.ReplaceAll(e.Error(), "\n", "; "); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	text := strings.Join(texts, "; ")
 	switch {
 	case strings.Contains(text, crierrors.ErrSignatureValidationFailed.Error()):
 		reason = crierrors.ErrSignatureValidationFailed.Error()

@@ -120,10 +120,13 @@ func TestLoginsAreTriedInTurn(t *testing.T) {
 	var tried []string
 	f.onPull = func(_ context.Context, _ string, auth *runtimeapi.AuthConfig) error {
 		tried = append(tried, auth.GetUsername())
-		if auth.GetUsername() != "good" {
-			return errors.New("denied")
+		switch auth.GetUsername() {
+		case "good":
+			return nil
+		case "worse":
+			return errors.New("denied\nfor good")
 		}
-		return nil
+		return errors.New("denied")
 	}
 	r := onFake(t, f, func(cfg *Config) { cfg.Credentials = logins{"bad", "good", "unused"} })
 	pod := simplePod()
@@ -134,18 +137,20 @@ func TestLoginsAreTriedInTurn(t *testing.T) {
 	if !slices.Equal(tried, []string{"bad", "good"}) {
 		t.Errorf("tried %q", tried)
 	}
-	r = onFake(t, f, func(cfg *Config) { cfg.Credentials = logins{"bad", "worse"} })
+	r = onFake(t, f, func(cfg *Config) { cfg.Credentials = logins{"bad", "worse", "also bad"} })
 	f.change(func() { clear(f.images) })
-	if _, err := r.Do(t.Context(), pod, pull); err == nil || strings.Count(err.Error(), "denied") != 2 {
-		t.Errorf("got %v", err)
+	want := `cannot pull image "registry.example/app": denied; denied; for good`
+	var failed *lifecycle.Failed
+	if _, err := r.Do(t.Context(), pod, pull); !errors.As(err, &failed) || failed.Message != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }
 
 type logins []string
 
-func (l logins) Lookup(context.Context, string, []corev1.Secret) (all []*runtimeapi.AuthConfig, err error) {
+func (l logins) Lookup(context.Context, string, []corev1.Secret) (all []Login, err error) {
 	for _, name := range l {
-		all = append(all, &runtimeapi.AuthConfig{Username: name})
+		all = append(all, Login{Auth: &runtimeapi.AuthConfig{Username: name}})
 	}
 	return all, nil
 }
@@ -238,7 +243,7 @@ esac
 		found, err := d.Lookup(t.Context(), c.image, c.secrets)
 		var users []string
 		for _, f := range found {
-			users = append(users, f.Username)
+			users = append(users, f.Auth.Username)
 		}
 		if err != nil || !cmp.Equal(users, c.want) {
 			t.Errorf("%s: found %q, %v; want %q", name, users, err, c.want)

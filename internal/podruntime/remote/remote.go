@@ -22,21 +22,29 @@ type Runtime struct {
 	pulls chan struct{} // holds one value for each pull under way
 	calls *stopCalls
 	mount *mountedVolumes
+
+	pulled *pulled // who may use which image
 }
 
 var _ podruntime.Runtime = (*Runtime)(nil)
 
-// New returns a Runtime. It starts nothing and calls nobody.
+// New returns a Runtime. It starts nothing and calls nobody, but for what Pulls
+// has of earlier runs.
 func New(cfg Config) (*Runtime, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
+	pulled, err := newPulled(cfg.Pulls, cfg.Log)
+	if err != nil {
+		return nil, err
+	}
 	return &Runtime{
-		cfg:   cfg,
-		seen:  newSightings(),
-		pulls: make(chan struct{}, cfg.MaxPulls),
-		calls: newStopCalls(),
-		mount: newMountedVolumes(),
+		cfg:    cfg,
+		seen:   newSightings(),
+		pulls:  make(chan struct{}, cfg.MaxPulls),
+		calls:  newStopCalls(),
+		mount:  newMountedVolumes(),
+		pulled: pulled,
 	}, nil
 }
 

@@ -105,11 +105,11 @@ func (r *Runtime) volumesOf(ctx context.Context, pod *corev1.Pod) (map[string]po
 		if v.Image == "" {
 			continue
 		}
-		id, err := r.present(ctx, &runtimeapi.ImageSpec{Image: v.Image})
+		present, err := r.present(ctx, &runtimeapi.ImageSpec{Image: v.Image})
 		if err != nil {
 			return nil, err
 		}
-		if id == "" {
+		if present == nil {
 			return r.mountVolumes(ctx, pod)
 		}
 	}
