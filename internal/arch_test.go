@@ -60,6 +60,8 @@ var edges = []struct{ from, to, why string }{
 	{"internal/podstore", "internal/podworker", "what is desired does not depend on what is done"},
 	{"internal/podstore", "internal/status", "what is desired does not depend on what is done"},
 	{"internal/podstore", "internal/agent", "parts do not know who wires them"},
+	{"internal/admission", "internal/agent", "parts do not know who wires them"},
+	{"internal/admission", "internal/podstore", "what chooses takes values and returns a value"},
 	{"internal/manifest", "internal/agent", "parts do not know who wires them"},
 	{"internal/manifest", "internal/lifecycle", "reading a manifest starts nothing"},
 	{"internal/podruntime.", "internal/cri", "the contract knows no implementation"},
@@ -83,7 +85,7 @@ var lifecycleMay = []string{
 // pure are the packages and files that choose: they read no clock, draw no
 // numbers, touch no files, wait for nothing and start nothing.
 var pure = []string{
-	"internal/lifecycle/", "internal/podconfig/", "internal/cri/ocispec/",
+	"internal/lifecycle/", "internal/podconfig/", "internal/cri/ocispec/", "internal/admission/",
 	"/plan.go", "/merge.go", "/tally.go", "/choose.go", "/rank.go",
 }
 

@@ -25,6 +25,7 @@ const (
 	ReasonFailedMount                = "FailedMount"
 	ReasonFailedCreatePodSandBox     = "FailedCreatePodSandBox"
 	ReasonRestartingAllContainers    = "RestartingAllContainers"
+	ReasonNodePorts                  = "NodePorts"
 	ReasonDeadlineExceeded           = "DeadlineExceeded"
 )
 

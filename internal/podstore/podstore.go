@@ -16,9 +16,11 @@
 package podstore
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"slices"
@@ -57,7 +59,11 @@ type Config struct {
 	Records Records // required
 	// Ended says whether a pod was last reported as Succeeded or Failed: it is
 	// not taken up again. Required.
-	Ended  func(uid types.UID) bool
+	Ended func(uid types.UID) bool
+	// Admit chooses whether a new pod may run beside those that have not ended and
+	// are not to end, the oldest first; nil: it may. It is asked before anything of
+	// the pod begins, and must only choose. Default: all may.
+	Admit  func(pod *corev1.Pod, others iter.Seq[*corev1.Pod]) *lifecycle.Reject
 	NewUID func() types.UID // default: random
 	Now    func() time.Time // default: time.Now
 	Log    *slog.Logger     // default: discard
@@ -113,6 +119,9 @@ func New(cfg Config) (*Store, error) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
+	}
+	if cfg.Admit == nil {
+		cfg.Admit = func(*corev1.Pod, iter.Seq[*corev1.Pod]) *lifecycle.Reject { return nil }
 	}
 	if cfg.NewUID == nil {
 		cfg.NewUID = func() types.UID { return types.UID(uuid.NewString()) }
@@ -176,6 +185,7 @@ func (s *Store) Set(pod *corev1.Pod) (types.UID, error) {
 	e, ok := s.pods[pod.UID]
 	if !ok {
 		e = &entry{}
+		e.desired.Reject = s.cfg.Admit(pod, s.staying())
 		s.pods[pod.UID] = e
 	}
 	pod = keepDeletion(e.desired.Pod, pod)
@@ -184,6 +194,23 @@ func (s *Store) Set(pod *corev1.Pod) (types.UID, error) {
 	s.write(e)
 	s.changed(pod.UID)
 	return pod.UID, nil
+}
+
+// staying are the pods that run or will, the oldest first. The caller holds mu.
+func (s *Store) staying() iter.Seq[*corev1.Pod] {
+	return func(yield func(*corev1.Pod) bool) {
+		all := slices.SortedFunc(maps.Values(s.pods), func(a, b *entry) int { return byAge(a.desired.Pod, b.desired.Pod) })
+		for _, e := range all {
+			if !e.desired.ending() && !s.cfg.Ended(e.desired.Pod.UID) && !yield(e.desired.Pod) {
+				return
+			}
+		}
+	}
+}
+
+func byAge(a, b *corev1.Pod) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
 // same finds the pod that a pod without uid is.

@@ -2,6 +2,7 @@ package podstore
 
 import (
 	"fmt"
+	"iter"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -26,6 +27,7 @@ type node struct {
 	ended map[types.UID]bool
 	uids  int
 	now   time.Time
+	admit func(*corev1.Pod, iter.Seq[*corev1.Pod]) *lifecycle.Reject
 }
 
 func newNode(t *testing.T) *node {
@@ -45,6 +47,7 @@ func (n *node) start() {
 		Ended:   func(uid types.UID) bool { return n.ended[uid] },
 		NewUID:  func() types.UID { n.uids++; return types.UID(fmt.Sprint("uid-", n.uids)) },
 		Now:     func() time.Time { return n.now },
+		Admit:   n.admit,
 	})
 	if err != nil {
 		n.t.Fatal(err)
@@ -277,5 +280,52 @@ func TestAnEndThatIsOwedIsToldAndNotRunAgain(t *testing.T) {
 				t.Errorf("the pod %s, asked for again, is %s", uid, again)
 			}
 		})
+	}
+}
+
+// A new pod is admitted beside the pods that stay, once, before anybody sees it.
+func TestNewPodIsAdmittedBesideThoseThatStay(t *testing.T) {
+	n := newNode(t)
+	named := func(name string) *corev1.Pod {
+		p := web("a")
+		p.Name = name
+		return p
+	}
+	var asked []string
+	n.admit = func(pod *corev1.Pod, others iter.Seq[*corev1.Pod]) *lifecycle.Reject {
+		beside := pod.Name + ":"
+		for o := range others {
+			beside += " " + o.Name
+		}
+		asked = append(asked, beside)
+		if pod.Name == "unwanted" {
+			return &lifecycle.Reject{Reason: "NodePorts"}
+		}
+		return nil
+	}
+	n.restart()
+	n.set(named("z-old"))
+	n.now = n.now.Add(time.Minute)
+	stopped, deleted, ended := n.set(named("stopped")), n.set(named("deleted")), n.set(named("ended"))
+	n.store.Stop(stopped, lifecycle.Stop{Reason: "Stopped"})
+	n.store.Delete(deleted, nil)
+	n.ended[ended] = true
+	sub := n.store.Subscribe()
+	defer sub.Close()
+	sub.Changed()
+	unwanted := n.set(named("unwanted"))
+	if d, _ := n.store.Get(unwanted); d.Reject == nil || d.Reject.Reason != "NodePorts" {
+		t.Errorf("the pod is wanted as %+v", d)
+	}
+	n.set(named("new"))
+	n.restart()
+	n.set(named("new")) // the same
+	if again := n.set(named("unwanted")); again == unwanted {
+		t.Error("a rejected pod is not tried anew when it is asked for again")
+	}
+	want := []string{"z-old:", "stopped: z-old", "deleted: z-old stopped", "ended: z-old deleted stopped",
+		"unwanted: z-old", "new: z-old", "unwanted: z-old new"}
+	if diff := cmp.Diff(want, asked); diff != "" {
+		t.Error(diff)
 	}
 }
