@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-run/berth/internal/admission"
 	"github.com/berth-run/berth/internal/db"
 	"github.com/berth-run/berth/internal/home"
 	"github.com/berth-run/berth/internal/hooks"
@@ -102,9 +103,13 @@ func (a *Agent) openPods(ctx context.Context) (err error) {
 	a.runtime, err = remote.New(remote.Config{
 		Service: a.cri, Images: a.cri, Volumes: a.volumes, Sources: a.objects, Facts: a.podFacts,
 		HostIPs: func() []string { return a.host.ips }, Cgroups: podCgroups{tree: a.cgroups, pids: max(a.cfg.PodPids, 0)}, Puller: puller{a.images}, MakeLocal: demoMaker(a.images, a.cfg.DemoBinary),
-		Progress: a.pulling, Recorder: a.feed, RecursiveReadOnly: a.host.rro, Log: a.log,
+		Pulls: a.db, Progress: a.pulling, Recorder: a.feed, RecursiveReadOnly: a.host.rro, Log: a.log,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	a.forgetImages(ctx)
+	return nil
 }
 
 // openHeart makes the parts that drive pods.
@@ -122,7 +127,7 @@ func (a *Agent) openHeart() (err error) {
 		return err
 	}
 	histories := podworker.NewHistories(a.db)
-	a.pods, err = podstore.New(podstore.Config{Records: a.db, Ended: histories.Terminal, Log: a.log})
+	a.pods, err = podstore.New(podstore.Config{Records: a.db, Ended: histories.Terminal, Admit: admission.HostPorts, Log: a.log})
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,7 @@ func (a *Agent) collectImages(ctx context.Context) error {
 		inUse, err := a.imagesInUse(ctx)
 		if err == nil {
 			_, err = a.images.Collect(ctx, inUse, imagestore.DefaultThresholds)
+			a.forgetImages(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			a.log.Warn("cannot collect unused images", "err", err)

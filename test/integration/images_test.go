@@ -107,6 +107,56 @@ stringData:
 	p.stop(t)
 }
 
+// That an image is here gives a pod no right to it, also after a restart of the
+// agent; that somebody imports it does.
+func TestImageOfASecretIsForPodsThatHaveIt(t *testing.T) {
+	n := newNode(t)
+	registry := images.NewRegistry(t, images.RegistryOptions{Auth: images.BearerAuth, User: "me", Password: "let me in"})
+	img := testImage(t, 100)
+	ref := registry.Push("secret:1", img)
+	n.apply(t, `
+apiVersion: v1
+kind: Secret
+metadata: {name: mine}
+type: kubernetes.io/dockerconfigjson
+stringData:
+  .dockerconfigjson: '{"auths":{"`+registry.Host+`":{"username":"me","password":"let me in"}}}'
+`)
+	manifest := func(name, container string, spec ...string) string {
+		return strings.Replace(onePod(name, "command: [/berth-demo, serve]\n"+container, spec...), "image: demo", "image: "+ref, 1)
+	}
+	const has = "imagePullSecrets: [{name: mine}]"
+	n.run(t, manifest("has-it", "", has)).ready(t)
+	n.halt(t)
+	n.start(t)
+	if message := n.run(t, manifest("has-it-too", "", has)).event(t, "Pulled"); !strings.Contains(message, "already present") {
+		t.Errorf("the image is here, and the secret the same: %q", message)
+	}
+	without := n.run(t, manifest("has-it-not", ""))
+	if message := without.reason(t, "app", "ErrImagePull"); !strings.Contains(message, "access denied by the registry") {
+		t.Errorf("the message does not say why: %q", message)
+	}
+	n.run(t, manifest("never-pulls", "imagePullPolicy: Never")).reason(t, "app", "ErrImageNeverPull")
+	volume := n.run(t, strings.Replace(onePod("image-volume-without", "volumeMounts: [{name: i, mountPath: /i}]",
+		"volumes: [{name: i, image: {reference: REF}}]"), "REF", "'"+ref+"'", 1))
+	if message := volume.event(t, "FailedMount"); !strings.Contains(message, "access denied by the registry") {
+		t.Errorf("the volume's event does not say why: %q", message)
+	}
+
+	dir := t.TempDir()
+	to, err := layout.Write(dir, emptyIndex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := to.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": ref})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.driver.(*inProcess).agent.ImportImages(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	without.ready(t)
+}
+
 func TestCorruptAndTruncatedBlobsAreFetchedAgain(t *testing.T) {
 	t.Parallel()
 	n := sharedNode(t)
