@@ -7,6 +7,9 @@
 //	                    a PID namespace: reaps, and ends on SIGTERM
 //	berth-shim hold     keeps a terminal open (see internal/shim/server)
 //	berth-shim init     libcontainer's first process in a container
+//	berth-shim version
+//	berth-shim check --run DIR    says whether this program can go on for the shim
+//	                              there, which asks before it is upgraded
 package main
 
 import (
@@ -58,10 +61,26 @@ func main() {
 		}
 	case "version":
 		fmt.Printf("berth-shim %s (protocol %d)\n", version, shim.Protocol)
+	case "check":
+		if err := check(os.Args[2:]); err != nil {
+			fmt.Fprintf(os.Stderr, "berth-shim: %v\n", err)
+			os.Exit(1)
+		}
 	default:
 		fmt.Fprintln(os.Stderr, "usage: berth-shim serve --run DIR [--cgroup PATH] [--detach] | pause | version\nberth starts it by itself; see berth --help.")
 		os.Exit(2)
 	}
+}
+
+// check says what this program is to the shim that it is to replace, or why it
+// can't.
+func check(args []string) error {
+	flags := flag.NewFlagSet("check", flag.ContinueOnError)
+	run := flags.String("run", "", "`folder` of the shim's sockets and state")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	return server.Check(filepath.Clean(*run), version, os.Stdout)
 }
 
 func serve(args []string) error {
@@ -100,7 +119,11 @@ func serve(args []string) error {
 		return err
 	}
 
-	srv, err := server.New(server.Config{RunDir: filepath.Clean(*run), Cgroup: *cgroup, Version: version, Log: log})
+	build, err := shim.BuildID("/proc/self/exe")
+	if err != nil {
+		log.Warn("nobody can tell whether this is the program that is installed", "err", err)
+	}
+	srv, err := server.New(server.Config{RunDir: filepath.Clean(*run), Cgroup: *cgroup, Version: version, Build: build, Log: log})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,11 @@ func (c *Client) Attach(ctx context.Context, r AttachRequest) error {
 	req := &shimpb.AttachRequest{
 		Id: r.ID, Token: newToken(), Stdin: r.Stdin != nil, Stdout: r.Stdout != nil, Stderr: r.Stderr != nil,
 	}
+	leave, err := c.gate.Enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	var s streams
 	defer s.closeAll()
 	// Never the caller's files: the shim makes the descriptors non-blocking.
@@ -28,7 +33,7 @@ func (c *Client) Attach(ctx context.Context, r AttachRequest) error {
 	defer followSize(r.Resize, func(size Size) error { return c.Resize(ctx, r.ID, "", size.Width, size.Height) }, func() {})()
 
 	// Not ctx: cancelWith ends the call.
-	_, err := once(context.WithoutCancel(ctx), c, func(api shimpb.ShimClient) (*shimpb.Empty, error) {
+	_, err = once(context.WithoutCancel(ctx), c, func(api shimpb.ShimClient) (*shimpb.Empty, error) {
 		return api.Attach(context.WithoutCancel(ctx), req)
 	})
 	switch {

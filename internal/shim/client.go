@@ -29,8 +29,12 @@ type Client struct {
 	dialing  chan struct{} // holds one token: who has it may dial
 	mayStart atomic.Bool   // a shim, when none answers
 
+	// gate is shut during an upgrade, which would cut calls off: they wait outside.
+	gate Gate
+
 	mu     sync.Mutex
-	conn   *ttrpc.Client // nil: not connected
+	conn   *ttrpc.Client         // nil: not connected
+	peer   *shimpb.HelloResponse // who is, or was, at the other end; not nil once connected
 	closed bool
 	// terminals of the execs under way in this client, by container and exec id.
 	terminals map[[2]string]*os.File
@@ -69,11 +73,11 @@ func (c *Client) Close() error {
 }
 
 // dial makes one connection and checks that both sides understand each other.
-func (c *Client) dial(ctx context.Context, opts ...ttrpc.ClientOpts) (*ttrpc.Client, error) {
+func (c *Client) dial(ctx context.Context, opts ...ttrpc.ClientOpts) (*ttrpc.Client, *shimpb.HelloResponse, error) {
 	var d net.Dialer
 	nc, err := d.DialContext(ctx, "unix", filepath.Join(c.cfg.RunDir, SocketName))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	conn := ttrpc.NewClient(nc, opts...)
 	hctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -81,13 +85,13 @@ func (c *Client) dial(ctx context.Context, opts ...ttrpc.ClientOpts) (*ttrpc.Cli
 	hello, err := shimpb.NewShimClient(conn).Hello(hctx, &shimpb.HelloRequest{Protocol: Protocol})
 	if err != nil {
 		conn.Close()
-		return nil, fromRPC(err)
+		return nil, nil, fromRPC(err)
 	}
 	if err := CheckProtocol(hello.Protocol, hello.MinProtocol); err != nil {
 		conn.Close()
-		return nil, &protocolError{fmt.Errorf("cannot use the shim at %s (version %s, pid %d): %w", c.cfg.RunDir, hello.Version, hello.Pid, err)}
+		return nil, nil, &protocolError{fmt.Errorf("cannot use the shim at %s (version %s, pid %d): %w", c.cfg.RunDir, hello.Version, hello.Pid, err)}
 	}
-	return conn, nil
+	return conn, hello, nil
 }
 
 // protocolError is one that trying again does not cure.
@@ -111,9 +115,9 @@ func (c *Client) connection(ctx context.Context) (*ttrpc.Client, error) {
 		if conn, err := c.current(); conn != nil || err != nil {
 			return conn, err
 		}
-		conn, err := c.dial(ctx)
+		conn, hello, err := c.dial(ctx)
 		if err == nil {
-			return c.use(conn)
+			return c.use(conn, hello)
 		}
 		var perr *protocolError
 		if errors.As(err, &perr) {
@@ -122,8 +126,8 @@ func (c *Client) connection(ctx context.Context) (*ttrpc.Client, error) {
 		if c.mayStart.Load() {
 			if serr := c.startShim(ctx); serr != nil {
 				err = serr
-			} else if conn, err = c.dial(ctx); err == nil {
-				return c.use(conn)
+			} else if conn, hello, err = c.dial(ctx); err == nil {
+				return c.use(conn, hello)
 			}
 		}
 		if ctx.Err() != nil {
@@ -149,14 +153,14 @@ func (c *Client) current() (*ttrpc.Client, error) {
 	return c.conn, nil
 }
 
-func (c *Client) use(conn *ttrpc.Client) (*ttrpc.Client, error) {
+func (c *Client) use(conn *ttrpc.Client, hello *shimpb.HelloResponse) (*ttrpc.Client, error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
 		conn.Close()
 		return nil, net.ErrClosed
 	}
-	c.conn = conn
+	c.conn, c.peer = conn, hello
 	c.mu.Unlock()
 	return conn, nil
 }
@@ -171,9 +175,48 @@ func (c *Client) drop(conn *ttrpc.Client) {
 	conn.Close()
 }
 
+// needs says that the shim is too old for a call that began with protocol.
+func (c *Client) needs(ctx context.Context, protocol uint32, what string) error {
+	if _, err := c.connection(ctx); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	peer := c.peer
+	c.mu.Unlock()
+	if peer.Protocol < protocol {
+		return fmt.Errorf("cannot %s: the shim (version %s, pid %d) speaks protocol %d, that needs %d: %w",
+			what, peer.Version, peer.Pid, peer.Protocol, protocol, ErrUnsupported)
+	}
+	return nil
+}
+
 // once makes a call that must not be repeated. If the connection turns out to
-// have died before anything was sent, that is not told apart: ErrGone.
+// have died before anything was sent, that is not told apart: ErrGone. It waits
+// while the shim is upgraded.
 func once[T any](ctx context.Context, c *Client, f func(shimpb.ShimClient) (T, error)) (T, error) {
+	leave, err := c.gate.Enter(ctx)
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	defer leave()
+	return ask(ctx, c, f)
+}
+
+// repeat is once for a call that may be repeated, again when the connection is lost.
+func repeat[T any](ctx context.Context, c *Client, f func(shimpb.ShimClient) (T, error)) (T, error) {
+	leave, err := c.gate.Enter(ctx)
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	defer leave()
+	return askAgain(ctx, c, f)
+}
+
+// ask makes a call whether the shim is upgraded or not: one that may take for ever,
+// and that an upgrade may cut off.
+func ask[T any](ctx context.Context, c *Client, f func(shimpb.ShimClient) (T, error)) (T, error) {
 	var zero T
 	conn, err := c.connection(ctx)
 	if err != nil {
@@ -189,10 +232,10 @@ func once[T any](ctx context.Context, c *Client, f func(shimpb.ShimClient) (T, e
 	return r, nil
 }
 
-// repeat makes a call that may be repeated, again when the connection is lost.
-func repeat[T any](ctx context.Context, c *Client, f func(shimpb.ShimClient) (T, error)) (T, error) {
+// askAgain asks again when the connection is lost.
+func askAgain[T any](ctx context.Context, c *Client, f func(shimpb.ShimClient) (T, error)) (T, error) {
 	for {
-		r, err := once(ctx, c, f)
+		r, err := ask(ctx, c, f)
 		if !errors.Is(err, ErrGone) || ctx.Err() != nil {
 			return r, err
 		}
@@ -245,9 +288,34 @@ func (c *Client) Signal(ctx context.Context, id string, sig syscall.Signal, all 
 // Delete kills what is left of the container, removes its cgroup and the mounts
 // of CreateRequest.Rootfs, and forgets the id. An unknown id is no error.
 func (c *Client) Delete(ctx context.Context, id string) error {
-	_, err := repeat(ctx, c, func(s shimpb.ShimClient) (*shimpb.Empty, error) {
-		return s.Delete(ctx, &shimpb.ContainerRequest{Id: id})
-	})
+	return c.delete(ctx, &shimpb.DeleteRequest{Id: id})
+}
+
+// DeleteNotRun is Delete of a container whose command was not run: otherwise it
+// does nothing and returns ErrState. A start under way ends first. A shim of
+// protocol 1 can't do that at once: what starts at that moment is deleted.
+func (c *Client) DeleteNotRun(ctx context.Context, id string) error {
+	err := c.needs(ctx, 2, "delete only what was not run")
+	if err == nil {
+		return c.delete(ctx, &shimpb.DeleteRequest{Id: id, NotRun: true})
+	}
+	if !errors.Is(err, ErrUnsupported) {
+		return err
+	}
+	list, err := c.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range list {
+		if s.ID == id && (s.State == Running || !s.StartedAt.IsZero()) {
+			return fmt.Errorf("container %q is %s: %w", id, s.State, ErrState)
+		}
+	}
+	return c.Delete(ctx, id)
+}
+
+func (c *Client) delete(ctx context.Context, r *shimpb.DeleteRequest) error {
+	_, err := repeat(ctx, c, func(s shimpb.ShimClient) (*shimpb.Empty, error) { return s.Delete(ctx, r) })
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
@@ -276,7 +344,7 @@ func (c *Client) List(ctx context.Context) ([]Status, error) {
 func (c *Client) Wait(ctx context.Context, id string) (Exit, error) {
 	call := newToken()
 	defer c.cancelWith(ctx, call)()
-	resp, err := repeat(ctx, c, func(s shimpb.ShimClient) (*shimpb.ExitStatus, error) {
+	resp, err := askAgain(ctx, c, func(s shimpb.ShimClient) (*shimpb.ExitStatus, error) {
 		return s.Wait(ctx, &shimpb.WaitRequest{Id: id, Call: call})
 	})
 	if err != nil {

@@ -50,12 +50,22 @@ func (c *EnsureConfig) validate() error {
 // none answers: in a session of its own, its standard error going to
 // RunDir/shim.log. Of several programs that do so at once, one succeeds and all
 // use the same shim. The client does the same again whenever the shim is gone.
+//
+// A shim that runs another program than Binary is upgraded first (see Upgrade), if
+// it can be; else it goes on as it is and the log says why.
 func Ensure(ctx context.Context, cfg EnsureConfig) (*Client, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
 	cfg.setDefaults()
 	c := newClient(cfg)
+	if _, err := c.connection(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.upgradeOutdated(ctx); err != nil {
+		cfg.Log.Warn("the shim goes on with its former program", "err", err)
+	}
+	// An upgrade may have ended with no shim at all.
 	if _, err := c.connection(ctx); err != nil {
 		return nil, err
 	}

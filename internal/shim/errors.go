@@ -20,6 +20,8 @@ var (
 	ErrGone = errors.New("connection to the shim lost")
 	// ErrState: the container is not in the state the call needs.
 	ErrState = errors.New("wrong state")
+	// ErrUnsupported: the shim is of an older version that can't do that.
+	ErrUnsupported = errors.New("not supported by this version of the shim")
 )
 
 // Reasons of a StartError.
@@ -65,6 +67,7 @@ var kinds = map[codes.Code]error{
 	codes.NotFound:           ErrNotFound,
 	codes.AlreadyExists:      ErrExists,
 	codes.FailedPrecondition: ErrState,
+	codes.Unimplemented:      ErrUnsupported,
 	codes.Canceled:           context.Canceled,
 	codes.DeadlineExceeded:   context.DeadlineExceeded,
 }

@@ -29,7 +29,7 @@ func (c *Client) Events(ctx context.Context, handle func(Event)) error {
 }
 
 func (c *Client) ping(ctx context.Context) (*shimpb.HelloResponse, error) {
-	return repeat(ctx, c, func(s shimpb.ShimClient) (*shimpb.HelloResponse, error) {
+	return askAgain(ctx, c, func(s shimpb.ShimClient) (*shimpb.HelloResponse, error) {
 		return s.Hello(ctx, &shimpb.HelloRequest{Protocol: Protocol})
 	})
 }
@@ -37,7 +37,7 @@ func (c *Client) ping(ctx context.Context) (*shimpb.HelloResponse, error) {
 // eventsOnce streams until the connection is lost. The stream has a connection
 // of its own: closing it is the only way to tell the shim that nobody listens.
 func (c *Client) eventsOnce(ctx context.Context, handle func(Event)) error {
-	conn, err := c.dial(ctx)
+	conn, _, err := c.dial(ctx)
 	if err != nil {
 		var perr *protocolError
 		if errors.As(err, &perr) {

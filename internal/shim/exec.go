@@ -31,6 +31,11 @@ func (c *Client) Exec(ctx context.Context, r ExecRequest) (Exit, error) {
 	req := &shimpb.ExecRequest{
 		Id: r.ID, ExecId: r.ExecID, Process: proc, Token: newToken(), Timeout: int64(r.Timeout), Tty: r.TTY,
 	}
+	leave, err := c.gate.Enter(ctx)
+	if err != nil {
+		return Exit{}, err
+	}
+	defer leave()
 	var s streams
 	defer s.closeAll()
 	if r.TTY {

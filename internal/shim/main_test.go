@@ -24,6 +24,7 @@ import (
 
 var (
 	shimBinary   string
+	nextBinary   string // of the same sources, with another version
 	helperBinary string
 	number       atomic.Uint64
 )
@@ -43,16 +44,19 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		shimBinary = filepath.Join(dir, "berth-shim")
+		nextBinary = filepath.Join(dir, "next", "berth-shim")
 		helperBinary = filepath.Join(dir, "helper")
 		for _, b := range []struct {
 			out, pkg, cgo string
 			args          []string
 		}{
 			{shimBinary, "../../cmd/berth-shim", "1", []string{"-tags", "seccomp netgo osusergo", "-ldflags", "-extldflags -static -s -w"}},
+			{nextBinary, "../../cmd/berth-shim", "1", []string{"-tags", "seccomp netgo osusergo", "-ldflags", "-extldflags -static -s -w -X main.version=next"}},
 			{helperBinary, "./testdata/helper", "0", nil},
 		} {
 			if b.cgo == "1" && os.Getenv("BERTH_TEST_RACE") != "" {
-				b.args = append(b.args[:2:2], "-race") // slow, and not static: finds races in the shim
+				b.args[3] = strings.ReplaceAll(b.args[3], "-extldflags -static", "")
+				b.args = append(b.args, "-race") // slow, and not static: finds races in the shim
 			}
 			cmd := exec.Command("go", append(append([]string{"build", "-o", b.out}, b.args...), b.pkg)...)
 			cmd.Env = append(os.Environ(), "CGO_ENABLED="+b.cgo)

@@ -3,8 +3,9 @@ package shim
 import "fmt"
 
 const (
-	// Protocol is the version of the protocol this package speaks.
-	Protocol = 1
+	// Protocol is the version of the protocol this package speaks. Version 2 adds
+	// Upgrade and DeleteNotRun.
+	Protocol = 2
 	// MinProtocol is the oldest version it still understands.
 	MinProtocol = 1
 )

@@ -14,8 +14,9 @@ import (
 
 // adoptAll takes over what a former shim left in the run directory: it resumes
 // what runs, completes what was under way, and removes what was half made. One
-// container's trouble is logged and does not touch the others.
-func (s *Server) adoptAll() error {
+// container's trouble is logged and does not touch the others. given is what a
+// former program of this process hands over; nil: there was none.
+func (s *Server) adoptAll(given *handover) error {
 	entries, err := os.ReadDir(s.containersDir())
 	if err != nil {
 		return fmt.Errorf("cannot look for containers: %w", err)
@@ -48,9 +49,12 @@ func (s *Server) adoptAll() error {
 		if !alive {
 			fd = -1
 		}
-		if err := s.adopt(c, fd); err != nil {
+		if err := s.adopt(c, fd, given.take(c.id)); err != nil {
 			s.log.Error("cannot adopt container", "id", c.id, "err", err)
 		}
+	}
+	if given != nil {
+		given.close()
 	}
 	s.sweepLibcontainer()
 	if len(found) > 0 {
@@ -60,18 +64,22 @@ func (s *Server) adoptAll() error {
 }
 
 // adopt takes over one container. pidfd is that of its first process, or -1 if
-// that is gone.
-func (s *Server) adopt(c *container, pidfd int) error {
+// that is gone. given, which is adopt's from now on, is nil if no former program of
+// this process had the container.
+func (s *Server) adopt(c *container, pidfd int, given *kept) error {
 	st := c.st
+	k := noneKept
+	if given != nil {
+		k = *given
+	}
+	defer k.close()
 	close(c.made) // what follows is set before the process is watched
 	s.mu.Lock()
 	s.containers[c.id] = c
 	s.mu.Unlock()
 	if pidfd >= 0 {
 		p := &process{pid: st.PID, ticks: st.Ticks, pidfd: pidfd}
-		if stat, err := readStat(st.PID); err == nil {
-			p.child = stat.parent == os.Getpid()
-		}
+		p.findParent()
 		c.proc = p
 	}
 	switch {
@@ -107,15 +115,15 @@ func (s *Server) adopt(c *container, pidfd int) error {
 	killStrayExecs(st.CgroupPaths)
 	if st.LogPath != "" {
 		c.log = newLogFile(st.LogPath, st.LogMaxBytes, st.LogMaxFiles)
-		if err := c.log.open(); err != nil {
+		if err := c.log.takeOver(&k); err != nil {
 			// Tried again with each output.
 			s.log.Warn("cannot open log", "id", c.id, "err", err)
 		}
 	}
-	if err := c.adoptStdio(st); err != nil {
+	if err := c.adoptStdio(st, &k); err != nil {
 		s.log.Error("standard streams of a container are lost", "id", c.id, "err", err)
 	}
-	if c.endedUnread(st) {
+	if given == nil && c.endedUnread(st) {
 		c.noteUnread()
 	}
 	if c.proc == nil {
@@ -189,9 +197,9 @@ func (c *container) noteUnread() {
 }
 
 // adoptStdio opens the container's streams again.
-func (c *container) adoptStdio(st state) error {
+func (c *container) adoptStdio(st state, k *kept) error {
 	if st.TTY {
-		return c.adoptTerminal(st)
+		return c.adoptTerminal(st, k)
 	}
 	var errs []error
 	for _, name := range []string{"stdout", "stderr"} {
@@ -203,7 +211,12 @@ func (c *container) adoptStdio(st state) error {
 		}
 	}
 	errs = append(errs, c.followStreams())
-	if st.Stdin && !st.StdinOnce && c.proc != nil {
+	switch {
+	case k.Stdin >= 0:
+		c.stdinMu.Lock()
+		c.stdin, k.Stdin = os.NewFile(uintptr(k.Stdin), "stdin"), -1
+		c.stdinMu.Unlock()
+	case st.Stdin && !st.StdinOnce && c.proc != nil:
 		errs = append(errs, c.openStdin())
 	}
 	return errors.Join(errs...)

@@ -314,14 +314,18 @@ func commandLine(pid int) string {
 	return string(line)
 }
 
-// delete removes the container and whatever still runs in it.
-func (c *container) delete() error {
+// delete removes the container and whatever still runs in it. With notRun it is
+// refused if the container's command was run. A start under way ends before that.
+func (c *container) delete(notRun bool) error {
 	defer c.lock()()
 	c.mu.Lock()
 	removed := c.removed
 	c.mu.Unlock()
 	if removed {
 		return nil
+	}
+	if st := c.state(); notRun && (st.Phase == running || !st.StartedAt.IsZero()) {
+		return c.wrongState(st.Phase)
 	}
 	// On a full disk, too: deleting is what makes room.
 	c.note(func(st *state) { st.Phase = deleting })
@@ -370,7 +374,11 @@ func (c *container) unmake() error {
 func (c *container) destroy(st state) error {
 	lc, err := c.libcontainer()
 	if err == nil {
-		err = lc.Destroy()
+		if config := lc.Config(); len(config.Hooks[configs.Poststop]) > 0 {
+			err = c.srv.undisturbed(lc.Destroy)
+		} else {
+			err = lc.Destroy()
+		}
 		c.lc = nil
 		if err == nil {
 			return nil

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -64,11 +65,47 @@ func (l *logFile) open() error {
 	return l.openLocked()
 }
 
+// takeOver goes on with what the former program of this process kept of the log.
+// Without that it opens the file.
+func (l *logFile) takeOver(k *kept) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.dropped, l.pending = k.Dropped, k.Pending
+	if k.LastErr != "" {
+		l.lastErr = errors.New(k.LastErr)
+	}
+	if k.Log < 0 {
+		return l.openLocked()
+	}
+	f := os.NewFile(uintptr(k.Log), l.path)
+	k.Log = -1
+	return l.use(f)
+}
+
+// keep says what a new program of this process needs of the log. dup makes a copy
+// of a descriptor that it will have.
+func (l *logFile) keep(k *kept, dup func(syscall.Conn) int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k.Dropped, k.Pending = l.dropped, l.pending
+	if l.lastErr != nil {
+		k.LastErr = l.lastErr.Error()
+	}
+	if l.f != nil {
+		k.Log = dup(l.f)
+	}
+}
+
 func (l *logFile) openLocked() error {
 	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o640)
 	if err != nil {
 		return err
 	}
+	return l.use(f)
+}
+
+// use writes to f from now on, which is open for that.
+func (l *logFile) use(f *os.File) error {
 	fi, err := f.Stat()
 	if err != nil {
 		f.Close()

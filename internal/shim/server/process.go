@@ -51,9 +51,23 @@ func (s *Server) watchProcess(p *process, ended func()) error {
 	return nil
 }
 
+// findParent finds out whether an adopted process is a child of this one: an
+// upgraded shim's are.
+func (p *process) findParent() {
+	if st, err := readStat(p.pid); err == nil {
+		p.child = st.parent == os.Getpid()
+	}
+}
+
 // collect reaps p and remembers how it ended. The poller and the reaper of
-// orphans may both call it; it blocks until the end is known.
-func (s *Server) collect(p *process) {
+// orphans may both call it; it blocks until the end is known. It returns false and
+// has done nothing if the server is frozen: a new program will see the end.
+func (s *Server) collect(p *process) bool {
+	s.ends.RLock()
+	defer s.ends.RUnlock()
+	if s.frozen {
+		return false
+	}
 	p.once.Do(func() {
 		p.at = time.Now()
 		if p.child {
@@ -77,6 +91,7 @@ func (s *Server) collect(p *process) {
 		}
 	})
 	<-p.done
+	return true
 }
 
 // reap waits for a child that has ended.

@@ -22,6 +22,7 @@ func (s *Server) reapOrphans(ctx context.Context) {
 	sigs := make(chan os.Signal, 1)
 	signal.Notify(sigs, syscall.SIGCHLD)
 	defer signal.Stop(sigs)
+	sigs <- unix.SIGCHLD // there may be some already
 	for {
 		select {
 		case <-sigs:
@@ -55,11 +56,18 @@ func (s *Server) reapOne() bool {
 	p := s.children[pid]
 	s.mu.Unlock()
 	if p != nil {
-		s.collect(p)
-		return true
+		return s.collect(p)
 	}
 	_, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
 	return err == nil
+}
+
+// undisturbed runs f, which starts processes and waits for their ends itself:
+// libcontainer's helpers and hooks, for instance. Nobody else takes those.
+func (s *Server) undisturbed(f func() error) error {
+	s.starting.RLock()
+	defer s.starting.RUnlock()
+	return f()
 }
 
 // zombie returns the pid of a child that can be reaped, or 0.

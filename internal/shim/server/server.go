@@ -28,6 +28,7 @@ type Config struct {
 	Cgroup  string // cgroup to move to, below each hierarchy's root; empty: stay
 	Name    string // how the shim's processes are called; default "berth-shim"
 	Version string // of the program, for error messages
+	Build   string // names the program exactly, see shim.BuildID; may be empty
 	Log     *slog.Logger
 }
 
@@ -44,14 +45,19 @@ type Server struct {
 	poll   *poller
 	rpc    *ttrpc.Server
 
+	// What an upgrade hands over: set before clients can connect.
+	lock   *os.File
+	socket *net.UnixListener
+	mail   *net.UnixConn
+
 	events   hub
 	fds      mailbox
 	profiles profiles
 	seccomp  seccompcache.Cache
 
-	// starting is held for reading while libcontainer starts a process, and
-	// for writing while an orphan is reaped: libcontainer waits for helpers of
-	// its own, which look like orphans.
+	// starting is held for reading while a process is started, or somebody waits
+	// for helpers that look like orphans (see undisturbed), and for writing while
+	// an orphan is reaped.
 	starting   sync.RWMutex
 	execNumber atomic.Uint64
 	work       sync.WaitGroup // what follows the end of a process
@@ -64,6 +70,13 @@ type Server struct {
 
 	shutdown chan struct{} // closed by Shutdown
 	once     sync.Once
+
+	gate      shim.Gate  // calls are inside, but for those that an upgrade may cut off
+	upgrading sync.Mutex // one at a time
+	// ends is held for reading while an end is collected; frozen is set under it
+	// for the time of an upgrade, in which none is.
+	ends   sync.RWMutex
+	frozen bool
 }
 
 // New returns a server that does nothing until Run.
@@ -97,11 +110,16 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 			return fmt.Errorf("cannot create run directory: %w", err)
 		}
 	}
-	lock, err := lockRunDir(s.cfg.RunDir)
+	given, err := receiveHandover()
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	if given != nil {
+		s.lock = os.NewFile(uintptr(given.Lock), shim.LockName)
+	} else if s.lock, err = lockRunDir(s.cfg.RunDir); err != nil {
+		return err
+	}
+	defer s.lock.Close()
 	if s.cfg.Cgroup != "" {
 		if err := moveSelf(s.cfg.Cgroup); err != nil {
 			s.log.Warn("the shim stays in the cgroup of who started it", "err", err)
@@ -119,10 +137,11 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	if s.poll, err = newPoller(); err != nil {
 		return err
 	}
-	return s.serve(ctx, ready)
+	return s.serve(ctx, given, ready)
 }
 
-func (s *Server) serve(ctx context.Context, ready func()) error {
+// serve takes over what a former program of this process has given, if any.
+func (s *Server) serve(ctx context.Context, given *handover, ready func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	defer s.work.Wait()
@@ -131,33 +150,31 @@ func (s *Server) serve(ctx context.Context, ready func()) error {
 	defer cancel()
 	var pollErr error
 	wg.Go(func() { pollErr = s.poll.run(); cancel() })
-	wg.Go(func() { s.reapOrphans(ctx) })
 	s.mu.Lock()
 	s.trim = time.AfterFunc(trimAfter, debug.FreeOSMemory)
 	s.mu.Unlock()
 	defer s.trim.Stop()
 
-	if err := s.adoptAll(); err != nil {
+	if err := s.adoptAll(given); err != nil {
 		return err
 	}
+	// Not before: children that have ended during an upgrade are no orphans.
+	wg.Go(func() { s.reapOrphans(ctx) })
 
-	fds, err := listenFDs(filepath.Join(s.cfg.RunDir, shim.FDsName))
-	if err != nil {
+	if err := s.openSockets(given); err != nil {
 		return err
 	}
-	wg.Go(func() { s.fds.receive(fds) })
-	defer fds.Close()
-	l, err := listen(filepath.Join(s.cfg.RunDir, shim.SocketName))
-	if err != nil {
-		return err
-	}
-	s.rpc, err = ttrpc.NewServer(ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()))
+	wg.Go(func() { s.fds.receive(s.mail) })
+	defer s.mail.Close()
+	var err error
+	s.rpc, err = ttrpc.NewServer(
+		ttrpc.WithServerHandshaker(ttrpc.UnixSocketRequireSameUser()), ttrpc.WithUnaryServerInterceptor(s.admit))
 	if err != nil {
 		return err
 	}
 	shimpb.RegisterShimService(s.rpc, &service{s})
 	served := make(chan error, 1)
-	go func() { served <- s.rpc.Serve(ctx, l) }()
+	go func() { served <- s.rpc.Serve(ctx, s.socket) }()
 	if ready != nil {
 		ready()
 	}
@@ -175,6 +192,21 @@ func (s *Server) serve(ctx context.Context, ready func()) error {
 	_ = s.rpc.Close()
 	<-served
 	return pollErr
+}
+
+// openSockets makes the sockets of the run directory, or takes over those given.
+func (s *Server) openSockets(given *handover) (err error) {
+	if given != nil {
+		s.socket, s.mail, err = given.sockets()
+		return err
+	}
+	if s.mail, err = listenFDs(filepath.Join(s.cfg.RunDir, shim.FDsName)); err != nil {
+		return err
+	}
+	if s.socket, err = listen(filepath.Join(s.cfg.RunDir, shim.SocketName)); err != nil {
+		s.mail.Close()
+	}
+	return err
 }
 
 // lockRunDir makes sure that one shim serves the directory. The lock goes with
@@ -196,7 +228,7 @@ func lockRunDir(dir string) (*os.File, error) {
 }
 
 // listen replaces a socket that a former shim left: we hold the lock.
-func listen(path string) (net.Listener, error) {
+func listen(path string) (*net.UnixListener, error) {
 	tmp := path + ".new"
 	for _, p := range []string{tmp, path} {
 		if err := os.Remove(p); err != nil && !os.IsNotExist(err) {

@@ -21,6 +21,7 @@ var _ shimpb.ShimService = (*service)(nil)
 func (v *service) Hello(context.Context, *shimpb.HelloRequest) (*shimpb.HelloResponse, error) {
 	return &shimpb.HelloResponse{
 		Protocol: shim.Protocol, MinProtocol: shim.MinProtocol, Pid: int32(os.Getpid()), Version: v.s.cfg.Version,
+		Build: v.s.cfg.Build,
 	}, nil
 }
 
@@ -96,10 +97,10 @@ func (c *container) signal(sig syscall.Signal, all bool) error {
 	return nil
 }
 
-func (v *service) Delete(_ context.Context, r *shimpb.ContainerRequest) (*shimpb.Empty, error) {
+func (v *service) Delete(_ context.Context, r *shimpb.DeleteRequest) (*shimpb.Empty, error) {
 	c, err := v.s.find(r.Id)
 	if err == nil {
-		err = c.delete()
+		err = c.delete(r.NotRun)
 	}
 	return &shimpb.Empty{}, shim.ToRPC(err)
 }
@@ -276,6 +277,10 @@ func (v *service) Shutdown(context.Context, *shimpb.Empty) (*shimpb.Empty, error
 	}
 	v.s.once.Do(func() { close(v.s.shutdown) })
 	return &shimpb.Empty{}, nil
+}
+
+func (v *service) Upgrade(ctx context.Context, r *shimpb.UpgradeRequest) (*shimpb.Empty, error) {
+	return &shimpb.Empty{}, shim.ToRPC(v.s.upgrade(ctx, r.Binary))
 }
 
 func exitToPB(e *shim.Exit) *shimpb.ExitStatus {

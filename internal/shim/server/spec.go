@@ -60,11 +60,11 @@ func (s *Server) libcontainerConfig(id, bundle string, spec *specs.Spec) (*confi
 	// specconv takes the bundle from the working directory, which a process
 	// with many bundles can't set; it is used for this label and for relative
 	// paths, which loadSpec made absolute.
-	//
-	// The mappings of a user namespace are read by a process of libcontainer's.
-	s.starting.RLock()
-	config, err := specconv.CreateLibcontainerConfig(&specconv.CreateOpts{CgroupName: id, Spec: spec})
-	s.starting.RUnlock()
+	var config *configs.Config
+	err := s.undisturbed(func() (err error) { // a helper reads the mappings of a user namespace
+		config, err = specconv.CreateLibcontainerConfig(&specconv.CreateOpts{CgroupName: id, Spec: spec})
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ type stream struct {
 
 	mu       sync.Mutex // held while the descriptor is read or closed
 	fd       int        // -1: closed
+	paused   bool       // for the time of an upgrade: not read
 	hand     *inHand
 	left     left     // until takeOver
 	watch    *watch   // nil: not followed yet
@@ -85,7 +86,7 @@ func (st *stream) follow() error {
 func (st *stream) drain() {
 	for {
 		st.mu.Lock()
-		if st.fd < 0 {
+		if st.fd < 0 || st.paused {
 			st.mu.Unlock()
 			return
 		}
@@ -106,6 +107,16 @@ func (st *stream) drain() {
 			st.mu.Unlock()
 			return
 		}
+	}
+}
+
+// pause stops the reading, or goes on with it. Nothing is in hand meanwhile.
+func (st *stream) pause(on bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.paused = on
+	if !on && st.fd >= 0 && st.watch != nil {
+		st.srv.poll.rearm(st.watch)
 	}
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -88,28 +89,45 @@ func (c *container) startHolder(tty *os.File) error {
 	return c.change(func(st *state) { st.HolderPID, st.HolderTicks = p.pid, p.ticks })
 }
 
-// adoptTerminal takes the terminal from the holder that a former shim started.
-func (c *container) adoptTerminal(st state) error {
+// adoptTerminal takes the terminal from the holder that a former shim started, or
+// from k.
+func (c *container) adoptTerminal(st state, k *kept) error {
+	tty := k.Stdout
+	err := c.adoptHolder(st, func(pidfd int) (err error) {
+		if tty < 0 {
+			tty, err = unix.PidfdGetfd(pidfd, holderFD, 0)
+			k.Stdout = tty // the caller closes it
+		}
+		return err
+	})
+	if tty < 0 {
+		return fmt.Errorf("cannot adopt terminal of container %q: %w", c.id, err)
+	}
+	return errors.Join(err, c.useTerminal(tty))
+}
+
+// adoptHolder watches the process that holds the terminal. It gives take a
+// descriptor of it before.
+func (c *container) adoptHolder(st state, take func(pidfd int) error) error {
 	if st.HolderPID == 0 {
-		return fmt.Errorf("nobody holds the terminal of container %q", c.id)
+		return errors.New("nobody holds it")
 	}
 	pidfd, err := openPidfd(st.HolderPID, st.HolderTicks)
 	if err != nil {
-		return fmt.Errorf("cannot adopt terminal of container %q: %w", c.id, err)
+		return err
 	}
-	fd, err := unix.PidfdGetfd(pidfd, holderFD, 0)
-	if err != nil {
+	if err := take(pidfd); err != nil {
 		unix.Close(pidfd)
-		return fmt.Errorf("cannot adopt terminal of container %q: %w", c.id, err)
+		return err
 	}
-	defer unix.Close(fd)
 	p := &process{pid: st.HolderPID, ticks: st.HolderTicks, pidfd: pidfd}
+	p.findParent()
 	if err := c.srv.watchProcess(p, nil); err != nil {
 		unix.Close(pidfd)
 		return err
 	}
 	c.holder = p
-	return c.useTerminal(fd)
+	return nil
 }
 
 // Hold does nothing until it is killed. It is the whole of `berth-shim hold`.

@@ -135,7 +135,7 @@ func (x Event_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Kind.Descriptor instead.
 func (Event_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{16, 0}
+	return file_shim_proto_rawDescGZIP(), []int{17, 0}
 }
 
 type Empty struct {
@@ -225,6 +225,7 @@ type HelloResponse struct {
 	MinProtocol   uint32                 `protobuf:"varint,2,opt,name=min_protocol,json=minProtocol,proto3" json:"min_protocol,omitempty"` // oldest the shim still speaks
 	Pid           int32                  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
 	Version       string                 `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
+	Build         string                 `protobuf:"bytes,5,opt,name=build,proto3" json:"build,omitempty"` // names the program exactly; empty: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -287,6 +288,13 @@ func (x *HelloResponse) GetVersion() string {
 	return ""
 }
 
+func (x *HelloResponse) GetBuild() string {
+	if x != nil {
+		return x.Build
+	}
+	return ""
+}
+
 type ContainerRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -331,6 +339,59 @@ func (x *ContainerRequest) GetId() string {
 	return ""
 }
 
+// DeleteRequest began as ContainerRequest: its first field must stay the same.
+type DeleteRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	NotRun        bool                   `protobuf:"varint,2,opt,name=not_run,json=notRun,proto3" json:"not_run,omitempty"` // refuse if its command was run. Protocol 2
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteRequest) Reset() {
+	*x = DeleteRequest{}
+	mi := &file_shim_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRequest) ProtoMessage() {}
+
+func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shim_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
+func (*DeleteRequest) Descriptor() ([]byte, []int) {
+	return file_shim_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *DeleteRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DeleteRequest) GetNotRun() bool {
+	if x != nil {
+		return x.NotRun
+	}
+	return false
+}
+
 type WaitRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -341,7 +402,7 @@ type WaitRequest struct {
 
 func (x *WaitRequest) Reset() {
 	*x = WaitRequest{}
-	mi := &file_shim_proto_msgTypes[4]
+	mi := &file_shim_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -353,7 +414,7 @@ func (x *WaitRequest) String() string {
 func (*WaitRequest) ProtoMessage() {}
 
 func (x *WaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[4]
+	mi := &file_shim_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -366,7 +427,7 @@ func (x *WaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitRequest.ProtoReflect.Descriptor instead.
 func (*WaitRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{4}
+	return file_shim_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WaitRequest) GetId() string {
@@ -392,7 +453,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_shim_proto_msgTypes[5]
+	mi := &file_shim_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -404,7 +465,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[5]
+	mi := &file_shim_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -417,7 +478,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{5}
+	return file_shim_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CancelRequest) GetCall() uint64 {
@@ -438,7 +499,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_shim_proto_msgTypes[6]
+	mi := &file_shim_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -450,7 +511,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[6]
+	mi := &file_shim_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -463,7 +524,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{6}
+	return file_shim_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Mount) GetType() string {
@@ -504,7 +565,7 @@ type CreateRequest struct {
 
 func (x *CreateRequest) Reset() {
 	*x = CreateRequest{}
-	mi := &file_shim_proto_msgTypes[7]
+	mi := &file_shim_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -516,7 +577,7 @@ func (x *CreateRequest) String() string {
 func (*CreateRequest) ProtoMessage() {}
 
 func (x *CreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[7]
+	mi := &file_shim_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -529,7 +590,7 @@ func (x *CreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRequest.ProtoReflect.Descriptor instead.
 func (*CreateRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{7}
+	return file_shim_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CreateRequest) GetId() string {
@@ -606,7 +667,7 @@ type CreateResponse struct {
 
 func (x *CreateResponse) Reset() {
 	*x = CreateResponse{}
-	mi := &file_shim_proto_msgTypes[8]
+	mi := &file_shim_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -618,7 +679,7 @@ func (x *CreateResponse) String() string {
 func (*CreateResponse) ProtoMessage() {}
 
 func (x *CreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[8]
+	mi := &file_shim_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -631,7 +692,7 @@ func (x *CreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateResponse.ProtoReflect.Descriptor instead.
 func (*CreateResponse) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{8}
+	return file_shim_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CreateResponse) GetPid() int32 {
@@ -666,7 +727,7 @@ type StartFailure struct {
 
 func (x *StartFailure) Reset() {
 	*x = StartFailure{}
-	mi := &file_shim_proto_msgTypes[9]
+	mi := &file_shim_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -678,7 +739,7 @@ func (x *StartFailure) String() string {
 func (*StartFailure) ProtoMessage() {}
 
 func (x *StartFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[9]
+	mi := &file_shim_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -691,7 +752,7 @@ func (x *StartFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartFailure.ProtoReflect.Descriptor instead.
 func (*StartFailure) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{9}
+	return file_shim_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StartFailure) GetReason() string {
@@ -717,7 +778,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_shim_proto_msgTypes[10]
+	mi := &file_shim_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +790,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[10]
+	mi := &file_shim_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +803,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{10}
+	return file_shim_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StartRequest) GetId() string {
@@ -761,7 +822,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_shim_proto_msgTypes[11]
+	mi := &file_shim_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +834,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[11]
+	mi := &file_shim_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +847,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{11}
+	return file_shim_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StartResponse) GetStartedAt() int64 {
@@ -807,7 +868,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_shim_proto_msgTypes[12]
+	mi := &file_shim_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +880,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[12]
+	mi := &file_shim_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +893,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{12}
+	return file_shim_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SignalRequest) GetId() string {
@@ -869,7 +930,7 @@ type ExitStatus struct {
 
 func (x *ExitStatus) Reset() {
 	*x = ExitStatus{}
-	mi := &file_shim_proto_msgTypes[13]
+	mi := &file_shim_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +942,7 @@ func (x *ExitStatus) String() string {
 func (*ExitStatus) ProtoMessage() {}
 
 func (x *ExitStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[13]
+	mi := &file_shim_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +955,7 @@ func (x *ExitStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExitStatus.ProtoReflect.Descriptor instead.
 func (*ExitStatus) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{13}
+	return file_shim_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExitStatus) GetCode() int32 {
@@ -946,7 +1007,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_shim_proto_msgTypes[14]
+	mi := &file_shim_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1019,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[14]
+	mi := &file_shim_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1032,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{14}
+	return file_shim_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Status) GetId() string {
@@ -1025,7 +1086,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_shim_proto_msgTypes[15]
+	mi := &file_shim_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1098,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[15]
+	mi := &file_shim_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1111,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{15}
+	return file_shim_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListResponse) GetContainers() []*Status {
@@ -1072,7 +1133,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_shim_proto_msgTypes[16]
+	mi := &file_shim_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1145,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[16]
+	mi := &file_shim_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1158,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{16}
+	return file_shim_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Event) GetKind() Event_Kind {
@@ -1145,7 +1206,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_shim_proto_msgTypes[17]
+	mi := &file_shim_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1157,7 +1218,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[17]
+	mi := &file_shim_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1170,7 +1231,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{17}
+	return file_shim_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExecRequest) GetId() string {
@@ -1247,7 +1308,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_shim_proto_msgTypes[18]
+	mi := &file_shim_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1320,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[18]
+	mi := &file_shim_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1333,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{18}
+	return file_shim_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExecResponse) GetExit() *ExitStatus {
@@ -1309,7 +1370,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_shim_proto_msgTypes[19]
+	mi := &file_shim_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1382,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[19]
+	mi := &file_shim_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1395,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{19}
+	return file_shim_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AttachRequest) GetId() string {
@@ -1383,7 +1444,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_shim_proto_msgTypes[20]
+	mi := &file_shim_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1395,7 +1456,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[20]
+	mi := &file_shim_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1408,7 +1469,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{20}
+	return file_shim_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ResizeRequest) GetId() string {
@@ -1442,7 +1503,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_shim_proto_msgTypes[21]
+	mi := &file_shim_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1515,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[21]
+	mi := &file_shim_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1528,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{21}
+	return file_shim_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UpdateRequest) GetId() string {
@@ -1498,7 +1559,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_shim_proto_msgTypes[22]
+	mi := &file_shim_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1510,7 +1571,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[22]
+	mi := &file_shim_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1523,7 +1584,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{22}
+	return file_shim_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StatsRequest) GetId() string {
@@ -1593,7 +1654,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_shim_proto_msgTypes[23]
+	mi := &file_shim_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1666,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[23]
+	mi := &file_shim_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1679,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{23}
+	return file_shim_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StatsResponse) GetAt() int64 {
@@ -1891,7 +1952,7 @@ type Pressure struct {
 
 func (x *Pressure) Reset() {
 	*x = Pressure{}
-	mi := &file_shim_proto_msgTypes[24]
+	mi := &file_shim_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1903,7 +1964,7 @@ func (x *Pressure) String() string {
 func (*Pressure) ProtoMessage() {}
 
 func (x *Pressure) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[24]
+	mi := &file_shim_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1916,7 +1977,7 @@ func (x *Pressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pressure.ProtoReflect.Descriptor instead.
 func (*Pressure) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{24}
+	return file_shim_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Pressure) GetSome() *Stall {
@@ -1945,7 +2006,7 @@ type Stall struct {
 
 func (x *Stall) Reset() {
 	*x = Stall{}
-	mi := &file_shim_proto_msgTypes[25]
+	mi := &file_shim_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1957,7 +2018,7 @@ func (x *Stall) String() string {
 func (*Stall) ProtoMessage() {}
 
 func (x *Stall) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[25]
+	mi := &file_shim_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1970,7 +2031,7 @@ func (x *Stall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stall.ProtoReflect.Descriptor instead.
 func (*Stall) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{25}
+	return file_shim_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Stall) GetTotalNs() uint64 {
@@ -2011,7 +2072,7 @@ type SoftLimit struct {
 
 func (x *SoftLimit) Reset() {
 	*x = SoftLimit{}
-	mi := &file_shim_proto_msgTypes[26]
+	mi := &file_shim_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2023,7 +2084,7 @@ func (x *SoftLimit) String() string {
 func (*SoftLimit) ProtoMessage() {}
 
 func (x *SoftLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[26]
+	mi := &file_shim_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2036,7 +2097,7 @@ func (x *SoftLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SoftLimit.ProtoReflect.Descriptor instead.
 func (*SoftLimit) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{26}
+	return file_shim_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SoftLimit) GetName() string {
@@ -2067,7 +2128,7 @@ type DeviceUsage struct {
 
 func (x *DeviceUsage) Reset() {
 	*x = DeviceUsage{}
-	mi := &file_shim_proto_msgTypes[27]
+	mi := &file_shim_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2140,7 @@ func (x *DeviceUsage) String() string {
 func (*DeviceUsage) ProtoMessage() {}
 
 func (x *DeviceUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[27]
+	mi := &file_shim_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2153,7 @@ func (x *DeviceUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUsage.ProtoReflect.Descriptor instead.
 func (*DeviceUsage) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{27}
+	return file_shim_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeviceUsage) GetMajor() uint64 {
@@ -2148,7 +2209,7 @@ type HugePageUsage struct {
 
 func (x *HugePageUsage) Reset() {
 	*x = HugePageUsage{}
-	mi := &file_shim_proto_msgTypes[28]
+	mi := &file_shim_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2221,7 @@ func (x *HugePageUsage) String() string {
 func (*HugePageUsage) ProtoMessage() {}
 
 func (x *HugePageUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[28]
+	mi := &file_shim_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2234,7 @@ func (x *HugePageUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePageUsage.ProtoReflect.Descriptor instead.
 func (*HugePageUsage) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{28}
+	return file_shim_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HugePageUsage) GetSize() string {
@@ -2197,6 +2258,50 @@ func (x *HugePageUsage) GetPeakBytes() uint64 {
 	return 0
 }
 
+type UpgradeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Binary        string                 `protobuf:"bytes,1,opt,name=binary,proto3" json:"binary,omitempty"` // absolute path of the new program
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpgradeRequest) Reset() {
+	*x = UpgradeRequest{}
+	mi := &file_shim_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpgradeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpgradeRequest) ProtoMessage() {}
+
+func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shim_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpgradeRequest.ProtoReflect.Descriptor instead.
+func (*UpgradeRequest) Descriptor() ([]byte, []int) {
+	return file_shim_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *UpgradeRequest) GetBinary() string {
+	if x != nil {
+		return x.Binary
+	}
+	return ""
+}
+
 var File_shim_proto protoreflect.FileDescriptor
 
 const file_shim_proto_rawDesc = "" +
@@ -2205,14 +2310,18 @@ const file_shim_proto_rawDesc = "" +
 	"shim.proto\x12\rberth.shim.v1\"\a\n" +
 	"\x05Empty\"*\n" +
 	"\fHelloRequest\x12\x1a\n" +
-	"\bprotocol\x18\x01 \x01(\rR\bprotocol\"z\n" +
+	"\bprotocol\x18\x01 \x01(\rR\bprotocol\"\x90\x01\n" +
 	"\rHelloResponse\x12\x1a\n" +
 	"\bprotocol\x18\x01 \x01(\rR\bprotocol\x12!\n" +
 	"\fmin_protocol\x18\x02 \x01(\rR\vminProtocol\x12\x10\n" +
 	"\x03pid\x18\x03 \x01(\x05R\x03pid\x12\x18\n" +
-	"\aversion\x18\x04 \x01(\tR\aversion\"\"\n" +
+	"\aversion\x18\x04 \x01(\tR\aversion\x12\x14\n" +
+	"\x05build\x18\x05 \x01(\tR\x05build\"\"\n" +
 	"\x10ContainerRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"1\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"8\n" +
+	"\rDeleteRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x17\n" +
+	"\anot_run\x18\x02 \x01(\bR\x06notRun\"1\n" +
 	"\vWaitRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04call\x18\x02 \x01(\x04R\x04call\"#\n" +
@@ -2386,18 +2495,20 @@ const file_shim_proto_rawDesc = "" +
 	"\vusage_bytes\x18\x02 \x01(\x04R\n" +
 	"usageBytes\x12\x1d\n" +
 	"\n" +
-	"peak_bytes\x18\x03 \x01(\x04R\tpeakBytes*V\n" +
+	"peak_bytes\x18\x03 \x01(\x04R\tpeakBytes\"(\n" +
+	"\x0eUpgradeRequest\x12\x16\n" +
+	"\x06binary\x18\x01 \x01(\tR\x06binary*V\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_CREATED\x10\x01\x12\x11\n" +
 	"\rSTATE_RUNNING\x10\x02\x12\x10\n" +
-	"\fSTATE_EXITED\x10\x032\xff\a\n" +
+	"\fSTATE_EXITED\x10\x032\xbc\b\n" +
 	"\x04Shim\x12B\n" +
 	"\x05Hello\x12\x1b.berth.shim.v1.HelloRequest\x1a\x1c.berth.shim.v1.HelloResponse\x12E\n" +
 	"\x06Create\x12\x1c.berth.shim.v1.CreateRequest\x1a\x1d.berth.shim.v1.CreateResponse\x12B\n" +
 	"\x05Start\x12\x1b.berth.shim.v1.StartRequest\x1a\x1c.berth.shim.v1.StartResponse\x12<\n" +
-	"\x06Signal\x12\x1c.berth.shim.v1.SignalRequest\x1a\x14.berth.shim.v1.Empty\x12?\n" +
-	"\x06Delete\x12\x1f.berth.shim.v1.ContainerRequest\x1a\x14.berth.shim.v1.Empty\x129\n" +
+	"\x06Signal\x12\x1c.berth.shim.v1.SignalRequest\x1a\x14.berth.shim.v1.Empty\x12<\n" +
+	"\x06Delete\x12\x1c.berth.shim.v1.DeleteRequest\x1a\x14.berth.shim.v1.Empty\x129\n" +
 	"\x04List\x12\x14.berth.shim.v1.Empty\x1a\x1b.berth.shim.v1.ListResponse\x12=\n" +
 	"\x04Wait\x12\x1a.berth.shim.v1.WaitRequest\x1a\x19.berth.shim.v1.ExitStatus\x126\n" +
 	"\x06Events\x12\x14.berth.shim.v1.Empty\x1a\x14.berth.shim.v1.Event0\x01\x12?\n" +
@@ -2408,7 +2519,8 @@ const file_shim_proto_rawDesc = "" +
 	"\tReopenLog\x12\x1f.berth.shim.v1.ContainerRequest\x1a\x14.berth.shim.v1.Empty\x12<\n" +
 	"\x06Update\x12\x1c.berth.shim.v1.UpdateRequest\x1a\x14.berth.shim.v1.Empty\x12B\n" +
 	"\x05Stats\x12\x1b.berth.shim.v1.StatsRequest\x1a\x1c.berth.shim.v1.StatsResponse\x126\n" +
-	"\bShutdown\x12\x14.berth.shim.v1.Empty\x1a\x14.berth.shim.v1.EmptyB1Z/github.com/berth-run/berth/internal/shim/shimpbb\x06proto3"
+	"\bShutdown\x12\x14.berth.shim.v1.Empty\x1a\x14.berth.shim.v1.Empty\x12>\n" +
+	"\aUpgrade\x12\x1d.berth.shim.v1.UpgradeRequest\x1a\x14.berth.shim.v1.EmptyB1Z/github.com/berth-run/berth/internal/shim/shimpbb\x06proto3"
 
 var (
 	file_shim_proto_rawDescOnce sync.Once
@@ -2423,7 +2535,7 @@ func file_shim_proto_rawDescGZIP() []byte {
 }
 
 var file_shim_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_shim_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_shim_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_shim_proto_goTypes = []any{
 	(State)(0),               // 0: berth.shim.v1.State
 	(Event_Kind)(0),          // 1: berth.shim.v1.Event.Kind
@@ -2431,84 +2543,88 @@ var file_shim_proto_goTypes = []any{
 	(*HelloRequest)(nil),     // 3: berth.shim.v1.HelloRequest
 	(*HelloResponse)(nil),    // 4: berth.shim.v1.HelloResponse
 	(*ContainerRequest)(nil), // 5: berth.shim.v1.ContainerRequest
-	(*WaitRequest)(nil),      // 6: berth.shim.v1.WaitRequest
-	(*CancelRequest)(nil),    // 7: berth.shim.v1.CancelRequest
-	(*Mount)(nil),            // 8: berth.shim.v1.Mount
-	(*CreateRequest)(nil),    // 9: berth.shim.v1.CreateRequest
-	(*CreateResponse)(nil),   // 10: berth.shim.v1.CreateResponse
-	(*StartFailure)(nil),     // 11: berth.shim.v1.StartFailure
-	(*StartRequest)(nil),     // 12: berth.shim.v1.StartRequest
-	(*StartResponse)(nil),    // 13: berth.shim.v1.StartResponse
-	(*SignalRequest)(nil),    // 14: berth.shim.v1.SignalRequest
-	(*ExitStatus)(nil),       // 15: berth.shim.v1.ExitStatus
-	(*Status)(nil),           // 16: berth.shim.v1.Status
-	(*ListResponse)(nil),     // 17: berth.shim.v1.ListResponse
-	(*Event)(nil),            // 18: berth.shim.v1.Event
-	(*ExecRequest)(nil),      // 19: berth.shim.v1.ExecRequest
-	(*ExecResponse)(nil),     // 20: berth.shim.v1.ExecResponse
-	(*AttachRequest)(nil),    // 21: berth.shim.v1.AttachRequest
-	(*ResizeRequest)(nil),    // 22: berth.shim.v1.ResizeRequest
-	(*UpdateRequest)(nil),    // 23: berth.shim.v1.UpdateRequest
-	(*StatsRequest)(nil),     // 24: berth.shim.v1.StatsRequest
-	(*StatsResponse)(nil),    // 25: berth.shim.v1.StatsResponse
-	(*Pressure)(nil),         // 26: berth.shim.v1.Pressure
-	(*Stall)(nil),            // 27: berth.shim.v1.Stall
-	(*SoftLimit)(nil),        // 28: berth.shim.v1.SoftLimit
-	(*DeviceUsage)(nil),      // 29: berth.shim.v1.DeviceUsage
-	(*HugePageUsage)(nil),    // 30: berth.shim.v1.HugePageUsage
+	(*DeleteRequest)(nil),    // 6: berth.shim.v1.DeleteRequest
+	(*WaitRequest)(nil),      // 7: berth.shim.v1.WaitRequest
+	(*CancelRequest)(nil),    // 8: berth.shim.v1.CancelRequest
+	(*Mount)(nil),            // 9: berth.shim.v1.Mount
+	(*CreateRequest)(nil),    // 10: berth.shim.v1.CreateRequest
+	(*CreateResponse)(nil),   // 11: berth.shim.v1.CreateResponse
+	(*StartFailure)(nil),     // 12: berth.shim.v1.StartFailure
+	(*StartRequest)(nil),     // 13: berth.shim.v1.StartRequest
+	(*StartResponse)(nil),    // 14: berth.shim.v1.StartResponse
+	(*SignalRequest)(nil),    // 15: berth.shim.v1.SignalRequest
+	(*ExitStatus)(nil),       // 16: berth.shim.v1.ExitStatus
+	(*Status)(nil),           // 17: berth.shim.v1.Status
+	(*ListResponse)(nil),     // 18: berth.shim.v1.ListResponse
+	(*Event)(nil),            // 19: berth.shim.v1.Event
+	(*ExecRequest)(nil),      // 20: berth.shim.v1.ExecRequest
+	(*ExecResponse)(nil),     // 21: berth.shim.v1.ExecResponse
+	(*AttachRequest)(nil),    // 22: berth.shim.v1.AttachRequest
+	(*ResizeRequest)(nil),    // 23: berth.shim.v1.ResizeRequest
+	(*UpdateRequest)(nil),    // 24: berth.shim.v1.UpdateRequest
+	(*StatsRequest)(nil),     // 25: berth.shim.v1.StatsRequest
+	(*StatsResponse)(nil),    // 26: berth.shim.v1.StatsResponse
+	(*Pressure)(nil),         // 27: berth.shim.v1.Pressure
+	(*Stall)(nil),            // 28: berth.shim.v1.Stall
+	(*SoftLimit)(nil),        // 29: berth.shim.v1.SoftLimit
+	(*DeviceUsage)(nil),      // 30: berth.shim.v1.DeviceUsage
+	(*HugePageUsage)(nil),    // 31: berth.shim.v1.HugePageUsage
+	(*UpgradeRequest)(nil),   // 32: berth.shim.v1.UpgradeRequest
 }
 var file_shim_proto_depIdxs = []int32{
-	8,  // 0: berth.shim.v1.CreateRequest.rootfs:type_name -> berth.shim.v1.Mount
-	11, // 1: berth.shim.v1.CreateResponse.failure:type_name -> berth.shim.v1.StartFailure
+	9,  // 0: berth.shim.v1.CreateRequest.rootfs:type_name -> berth.shim.v1.Mount
+	12, // 1: berth.shim.v1.CreateResponse.failure:type_name -> berth.shim.v1.StartFailure
 	0,  // 2: berth.shim.v1.Status.state:type_name -> berth.shim.v1.State
-	15, // 3: berth.shim.v1.Status.exit:type_name -> berth.shim.v1.ExitStatus
-	16, // 4: berth.shim.v1.ListResponse.containers:type_name -> berth.shim.v1.Status
+	16, // 3: berth.shim.v1.Status.exit:type_name -> berth.shim.v1.ExitStatus
+	17, // 4: berth.shim.v1.ListResponse.containers:type_name -> berth.shim.v1.Status
 	1,  // 5: berth.shim.v1.Event.kind:type_name -> berth.shim.v1.Event.Kind
-	15, // 6: berth.shim.v1.Event.exit:type_name -> berth.shim.v1.ExitStatus
-	15, // 7: berth.shim.v1.ExecResponse.exit:type_name -> berth.shim.v1.ExitStatus
-	11, // 8: berth.shim.v1.ExecResponse.failure:type_name -> berth.shim.v1.StartFailure
-	26, // 9: berth.shim.v1.StatsResponse.cpu_pressure:type_name -> berth.shim.v1.Pressure
-	26, // 10: berth.shim.v1.StatsResponse.memory_pressure:type_name -> berth.shim.v1.Pressure
-	26, // 11: berth.shim.v1.StatsResponse.io_pressure:type_name -> berth.shim.v1.Pressure
-	28, // 12: berth.shim.v1.StatsResponse.soft_limits:type_name -> berth.shim.v1.SoftLimit
-	29, // 13: berth.shim.v1.StatsResponse.devices:type_name -> berth.shim.v1.DeviceUsage
-	30, // 14: berth.shim.v1.StatsResponse.huge_pages:type_name -> berth.shim.v1.HugePageUsage
-	27, // 15: berth.shim.v1.Pressure.some:type_name -> berth.shim.v1.Stall
-	27, // 16: berth.shim.v1.Pressure.full:type_name -> berth.shim.v1.Stall
+	16, // 6: berth.shim.v1.Event.exit:type_name -> berth.shim.v1.ExitStatus
+	16, // 7: berth.shim.v1.ExecResponse.exit:type_name -> berth.shim.v1.ExitStatus
+	12, // 8: berth.shim.v1.ExecResponse.failure:type_name -> berth.shim.v1.StartFailure
+	27, // 9: berth.shim.v1.StatsResponse.cpu_pressure:type_name -> berth.shim.v1.Pressure
+	27, // 10: berth.shim.v1.StatsResponse.memory_pressure:type_name -> berth.shim.v1.Pressure
+	27, // 11: berth.shim.v1.StatsResponse.io_pressure:type_name -> berth.shim.v1.Pressure
+	29, // 12: berth.shim.v1.StatsResponse.soft_limits:type_name -> berth.shim.v1.SoftLimit
+	30, // 13: berth.shim.v1.StatsResponse.devices:type_name -> berth.shim.v1.DeviceUsage
+	31, // 14: berth.shim.v1.StatsResponse.huge_pages:type_name -> berth.shim.v1.HugePageUsage
+	28, // 15: berth.shim.v1.Pressure.some:type_name -> berth.shim.v1.Stall
+	28, // 16: berth.shim.v1.Pressure.full:type_name -> berth.shim.v1.Stall
 	3,  // 17: berth.shim.v1.Shim.Hello:input_type -> berth.shim.v1.HelloRequest
-	9,  // 18: berth.shim.v1.Shim.Create:input_type -> berth.shim.v1.CreateRequest
-	12, // 19: berth.shim.v1.Shim.Start:input_type -> berth.shim.v1.StartRequest
-	14, // 20: berth.shim.v1.Shim.Signal:input_type -> berth.shim.v1.SignalRequest
-	5,  // 21: berth.shim.v1.Shim.Delete:input_type -> berth.shim.v1.ContainerRequest
+	10, // 18: berth.shim.v1.Shim.Create:input_type -> berth.shim.v1.CreateRequest
+	13, // 19: berth.shim.v1.Shim.Start:input_type -> berth.shim.v1.StartRequest
+	15, // 20: berth.shim.v1.Shim.Signal:input_type -> berth.shim.v1.SignalRequest
+	6,  // 21: berth.shim.v1.Shim.Delete:input_type -> berth.shim.v1.DeleteRequest
 	2,  // 22: berth.shim.v1.Shim.List:input_type -> berth.shim.v1.Empty
-	6,  // 23: berth.shim.v1.Shim.Wait:input_type -> berth.shim.v1.WaitRequest
+	7,  // 23: berth.shim.v1.Shim.Wait:input_type -> berth.shim.v1.WaitRequest
 	2,  // 24: berth.shim.v1.Shim.Events:input_type -> berth.shim.v1.Empty
-	19, // 25: berth.shim.v1.Shim.Exec:input_type -> berth.shim.v1.ExecRequest
-	21, // 26: berth.shim.v1.Shim.Attach:input_type -> berth.shim.v1.AttachRequest
-	7,  // 27: berth.shim.v1.Shim.Cancel:input_type -> berth.shim.v1.CancelRequest
-	22, // 28: berth.shim.v1.Shim.Resize:input_type -> berth.shim.v1.ResizeRequest
+	20, // 25: berth.shim.v1.Shim.Exec:input_type -> berth.shim.v1.ExecRequest
+	22, // 26: berth.shim.v1.Shim.Attach:input_type -> berth.shim.v1.AttachRequest
+	8,  // 27: berth.shim.v1.Shim.Cancel:input_type -> berth.shim.v1.CancelRequest
+	23, // 28: berth.shim.v1.Shim.Resize:input_type -> berth.shim.v1.ResizeRequest
 	5,  // 29: berth.shim.v1.Shim.ReopenLog:input_type -> berth.shim.v1.ContainerRequest
-	23, // 30: berth.shim.v1.Shim.Update:input_type -> berth.shim.v1.UpdateRequest
-	24, // 31: berth.shim.v1.Shim.Stats:input_type -> berth.shim.v1.StatsRequest
+	24, // 30: berth.shim.v1.Shim.Update:input_type -> berth.shim.v1.UpdateRequest
+	25, // 31: berth.shim.v1.Shim.Stats:input_type -> berth.shim.v1.StatsRequest
 	2,  // 32: berth.shim.v1.Shim.Shutdown:input_type -> berth.shim.v1.Empty
-	4,  // 33: berth.shim.v1.Shim.Hello:output_type -> berth.shim.v1.HelloResponse
-	10, // 34: berth.shim.v1.Shim.Create:output_type -> berth.shim.v1.CreateResponse
-	13, // 35: berth.shim.v1.Shim.Start:output_type -> berth.shim.v1.StartResponse
-	2,  // 36: berth.shim.v1.Shim.Signal:output_type -> berth.shim.v1.Empty
-	2,  // 37: berth.shim.v1.Shim.Delete:output_type -> berth.shim.v1.Empty
-	17, // 38: berth.shim.v1.Shim.List:output_type -> berth.shim.v1.ListResponse
-	15, // 39: berth.shim.v1.Shim.Wait:output_type -> berth.shim.v1.ExitStatus
-	18, // 40: berth.shim.v1.Shim.Events:output_type -> berth.shim.v1.Event
-	20, // 41: berth.shim.v1.Shim.Exec:output_type -> berth.shim.v1.ExecResponse
-	2,  // 42: berth.shim.v1.Shim.Attach:output_type -> berth.shim.v1.Empty
-	2,  // 43: berth.shim.v1.Shim.Cancel:output_type -> berth.shim.v1.Empty
-	2,  // 44: berth.shim.v1.Shim.Resize:output_type -> berth.shim.v1.Empty
-	2,  // 45: berth.shim.v1.Shim.ReopenLog:output_type -> berth.shim.v1.Empty
-	2,  // 46: berth.shim.v1.Shim.Update:output_type -> berth.shim.v1.Empty
-	25, // 47: berth.shim.v1.Shim.Stats:output_type -> berth.shim.v1.StatsResponse
-	2,  // 48: berth.shim.v1.Shim.Shutdown:output_type -> berth.shim.v1.Empty
-	33, // [33:49] is the sub-list for method output_type
-	17, // [17:33] is the sub-list for method input_type
+	32, // 33: berth.shim.v1.Shim.Upgrade:input_type -> berth.shim.v1.UpgradeRequest
+	4,  // 34: berth.shim.v1.Shim.Hello:output_type -> berth.shim.v1.HelloResponse
+	11, // 35: berth.shim.v1.Shim.Create:output_type -> berth.shim.v1.CreateResponse
+	14, // 36: berth.shim.v1.Shim.Start:output_type -> berth.shim.v1.StartResponse
+	2,  // 37: berth.shim.v1.Shim.Signal:output_type -> berth.shim.v1.Empty
+	2,  // 38: berth.shim.v1.Shim.Delete:output_type -> berth.shim.v1.Empty
+	18, // 39: berth.shim.v1.Shim.List:output_type -> berth.shim.v1.ListResponse
+	16, // 40: berth.shim.v1.Shim.Wait:output_type -> berth.shim.v1.ExitStatus
+	19, // 41: berth.shim.v1.Shim.Events:output_type -> berth.shim.v1.Event
+	21, // 42: berth.shim.v1.Shim.Exec:output_type -> berth.shim.v1.ExecResponse
+	2,  // 43: berth.shim.v1.Shim.Attach:output_type -> berth.shim.v1.Empty
+	2,  // 44: berth.shim.v1.Shim.Cancel:output_type -> berth.shim.v1.Empty
+	2,  // 45: berth.shim.v1.Shim.Resize:output_type -> berth.shim.v1.Empty
+	2,  // 46: berth.shim.v1.Shim.ReopenLog:output_type -> berth.shim.v1.Empty
+	2,  // 47: berth.shim.v1.Shim.Update:output_type -> berth.shim.v1.Empty
+	26, // 48: berth.shim.v1.Shim.Stats:output_type -> berth.shim.v1.StatsResponse
+	2,  // 49: berth.shim.v1.Shim.Shutdown:output_type -> berth.shim.v1.Empty
+	2,  // 50: berth.shim.v1.Shim.Upgrade:output_type -> berth.shim.v1.Empty
+	34, // [34:51] is the sub-list for method output_type
+	17, // [17:34] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -2519,14 +2635,14 @@ func file_shim_proto_init() {
 	if File_shim_proto != nil {
 		return
 	}
-	file_shim_proto_msgTypes[23].OneofWrappers = []any{}
+	file_shim_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shim_proto_rawDesc), len(file_shim_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

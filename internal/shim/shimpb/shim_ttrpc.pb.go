@@ -12,7 +12,7 @@ type ShimService interface {
 	Create(context.Context, *CreateRequest) (*CreateResponse, error)
 	Start(context.Context, *StartRequest) (*StartResponse, error)
 	Signal(context.Context, *SignalRequest) (*Empty, error)
-	Delete(context.Context, *ContainerRequest) (*Empty, error)
+	Delete(context.Context, *DeleteRequest) (*Empty, error)
 	List(context.Context, *Empty) (*ListResponse, error)
 	Wait(context.Context, *WaitRequest) (*ExitStatus, error)
 	Events(context.Context, *Empty, Shim_EventsServer) error
@@ -24,6 +24,7 @@ type ShimService interface {
 	Update(context.Context, *UpdateRequest) (*Empty, error)
 	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	Shutdown(context.Context, *Empty) (*Empty, error)
+	Upgrade(context.Context, *UpgradeRequest) (*Empty, error)
 }
 
 type Shim_EventsServer interface {
@@ -71,7 +72,7 @@ func RegisterShimService(srv *ttrpc.Server, svc ShimService) {
 				return svc.Signal(ctx, &req)
 			},
 			"Delete": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
-				var req ContainerRequest
+				var req DeleteRequest
 				if err := unmarshal(&req); err != nil {
 					return nil, err
 				}
@@ -147,6 +148,13 @@ func RegisterShimService(srv *ttrpc.Server, svc ShimService) {
 				}
 				return svc.Shutdown(ctx, &req)
 			},
+			"Upgrade": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req UpgradeRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Upgrade(ctx, &req)
+			},
 		},
 		Streams: map[string]ttrpc.Stream{
 			"Events": {
@@ -169,7 +177,7 @@ type ShimClient interface {
 	Create(context.Context, *CreateRequest) (*CreateResponse, error)
 	Start(context.Context, *StartRequest) (*StartResponse, error)
 	Signal(context.Context, *SignalRequest) (*Empty, error)
-	Delete(context.Context, *ContainerRequest) (*Empty, error)
+	Delete(context.Context, *DeleteRequest) (*Empty, error)
 	List(context.Context, *Empty) (*ListResponse, error)
 	Wait(context.Context, *WaitRequest) (*ExitStatus, error)
 	Events(context.Context, *Empty) (Shim_EventsClient, error)
@@ -181,6 +189,7 @@ type ShimClient interface {
 	Update(context.Context, *UpdateRequest) (*Empty, error)
 	Stats(context.Context, *StatsRequest) (*StatsResponse, error)
 	Shutdown(context.Context, *Empty) (*Empty, error)
+	Upgrade(context.Context, *UpgradeRequest) (*Empty, error)
 }
 
 type shimClient struct {
@@ -225,7 +234,7 @@ func (c *shimClient) Signal(ctx context.Context, req *SignalRequest) (*Empty, er
 	return &resp, nil
 }
 
-func (c *shimClient) Delete(ctx context.Context, req *ContainerRequest) (*Empty, error) {
+func (c *shimClient) Delete(ctx context.Context, req *DeleteRequest) (*Empty, error) {
 	var resp Empty
 	if err := c.client.Call(ctx, "berth.shim.v1.Shim", "Delete", req, &resp); err != nil {
 		return nil, err
@@ -337,6 +346,14 @@ func (c *shimClient) Stats(ctx context.Context, req *StatsRequest) (*StatsRespon
 func (c *shimClient) Shutdown(ctx context.Context, req *Empty) (*Empty, error) {
 	var resp Empty
 	if err := c.client.Call(ctx, "berth.shim.v1.Shim", "Shutdown", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *shimClient) Upgrade(ctx context.Context, req *UpgradeRequest) (*Empty, error) {
+	var resp Empty
+	if err := c.client.Call(ctx, "berth.shim.v1.Shim", "Upgrade", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

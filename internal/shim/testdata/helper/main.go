@@ -49,6 +49,14 @@ func main() {
 			fmt.Fprintf(w, "line %d\n", i)
 			time.Sleep(time.Duration(number(rest[1:], 0)) * time.Millisecond)
 		}
+	case "rate": // rate COUNT PER_SECOND: lines, a hundred times a second
+		count, perSecond := number(rest, 0), number(rest[1:], 0)
+		began := time.Now()
+		for i := 0; i < count; time.Sleep(10 * time.Millisecond) {
+			for due := int(time.Since(began).Seconds() * float64(perSecond)); i < min(due, count); i++ {
+				fmt.Fprintf(os.Stdout, "line %d\n", i)
+			}
+		}
 	case "flood": // flood BYTES
 		line := []byte(strings.Repeat("x", 127) + "\n")
 		w := bufio.NewWriterSize(os.Stdout, 64<<10)
