@@ -178,11 +178,12 @@ func hasRun(st shim.Status) bool {
 }
 
 // unmakeInShim removes what the shim has of a container that never ran. Where it
-// can't, the start may still take effect: a shim completes what one before began.
+// can't, the start may still take effect: a shim completes what one before began. One
+// that has run after all stays, and the error is shim.ErrState, too.
 func (s *Service) unmakeInShim(ctx context.Context, id string) error {
 	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	if err := s.cfg.Shim.Delete(undoing, id); err != nil {
+	if err := s.cfg.Shim.DeleteNotRun(undoing, id); err != nil {
 		return fmt.Errorf("%w: %w", errUnsettled, err)
 	}
 	return nil
@@ -199,9 +200,15 @@ func (s *Service) settle(ctx context.Context, c *container) error {
 		return err
 	}
 	if !found.ran {
-		if err := s.unmakeInShim(ctx, c.id); err != nil {
+		err := s.unmakeInShim(ctx, c.id)
+		if errors.Is(err, shim.ErrState) { // it began to run since
+			found, err = s.afterLostStart(ctx, c.id)
+		}
+		if err != nil {
 			return err
 		}
+	}
+	if !found.ran {
 		c.mu.Lock()
 		c.unsettled = false
 		c.mu.Unlock()

@@ -26,6 +26,9 @@ type Shim interface {
 	Signal(ctx context.Context, id string, sig syscall.Signal, all bool) error
 	// Delete ends what still runs, unmounts the root and forgets id; idempotent.
 	Delete(ctx context.Context, id string) error
+	// DeleteNotRun is Delete of what was not run, else ErrState. A start under way
+	// ends first.
+	DeleteNotRun(ctx context.Context, id string) error
 	List(ctx context.Context) ([]shim.Status, error)
 	// Events calls f for each exit not yet deleted, then for what happens, until
 	// ctx ends. f must not block for long.

@@ -37,6 +37,8 @@ type fakeShim struct {
 	onList     func() error                     // before an answer is given
 	onExec     func(shim.ExecRequest) shim.Exit // what exec does
 	pid        int                              // of every container
+	// onDeleteNotRun is called with the container, or nil, before it is looked at.
+	onDeleteNotRun func(*shim.Status)
 }
 
 func newFakeShim() *fakeShim {
@@ -122,6 +124,20 @@ func (f *fakeShim) Delete(_ context.Context, id string) error {
 	defer f.mu.Unlock()
 	delete(f.containers, id)
 	return nil
+}
+
+func (f *fakeShim) DeleteNotRun(ctx context.Context, id string) error {
+	f.mu.Lock()
+	if f.onDeleteNotRun != nil {
+		f.onDeleteNotRun(f.containers[id])
+	}
+	st := f.containers[id]
+	ran := st != nil && (st.State == shim.Running || !st.StartedAt.IsZero())
+	f.mu.Unlock()
+	if ran {
+		return shim.ErrState
+	}
+	return f.Delete(ctx, id)
 }
 
 func (f *fakeShim) List(context.Context) ([]shim.Status, error) {

@@ -110,3 +110,27 @@ func TestRemoveWhatMayRun(t *testing.T) {
 		t.Errorf("the shim has %v", ids)
 	}
 }
+
+// A container that begins to run after it was seen not to is not deleted, but found
+// running.
+func TestRunsWhileItIsSettled(t *testing.T) {
+	f := newFixture(t)
+	_, id := f.unsettled(t, false)
+	f.shimAnswers()
+	f.shim.mu.Lock()
+	f.shim.onDeleteNotRun = func(st *shim.Status) {
+		if st != nil && st.State == shim.Created {
+			st.State, st.StartedAt = shim.Running, time.Now()
+		}
+	}
+	f.shim.mu.Unlock()
+	if err := f.reobserve(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if st := f.statusOf(t, id); st.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("it is %s, want running", st.GetState())
+	}
+	if ids := f.shim.ids(); len(ids) != 1 {
+		t.Errorf("the shim has %v", ids)
+	}
+}
