@@ -39,20 +39,22 @@ func (r *run) take(u agent.Update) {
 			r.fates[u.Pod.UID] = removed
 		}
 	}
-	if before == nil && p.status != nil && isTerminal(p.status) && endOf(p.status).Before(p.since.Truncate(time.Second)) {
+	if before == nil && p.status != nil && isTerminal(p.status) && endedBefore(p.status, p.since.Truncate(time.Second)) {
 		r.view.note("pod " + p.name + " had ended before, and nobody was told: this is how (run it again to start it anew)")
 	}
 	r.view.update(u, p, before)
 }
 
-// endOf is when the last container of a pod ended.
-func endOf(s *corev1.PodStatus) (last time.Time) {
+// endedBefore says that the last container of a pod ended before then. A pod that
+// may not run here has failed at once, without one.
+func endedBefore(s *corev1.PodStatus, then time.Time) bool {
+	var last time.Time
 	for _, c := range containersOf(s) {
 		if t := c.State.Terminated; t != nil && t.FinishedAt.After(last) {
 			last = t.FinishedAt.Time
 		}
 	}
-	return last
+	return !last.IsZero() && last.Before(then)
 }
 
 // tellTaken says which pods were not left to end by themselves.
