@@ -13,10 +13,12 @@ import (
 
 // podState is all that a run knows of one of its pods.
 type podState struct {
-	ref    agent.Ref
-	name   string // as it is shown
-	spec   *corev1.PodSpec
-	since  time.Time // when it was asked for
+	ref   agent.Ref
+	name  string // as it is shown
+	spec  *corev1.PodSpec
+	since time.Time // when it was asked for
+	// joined says that it was there before; known with the first status.
+	joined bool
 	status *corev1.PodStatus
 	gone   bool
 	// asked says that the end of the pod was seen to be asked for or to begin; see
@@ -62,6 +64,11 @@ func (b *board) take(u agent.Update) (p *podState, before *corev1.PodStatus) {
 	before = p.status
 	switch u.Kind {
 	case agent.StatusUpdate:
+		if before == nil {
+			// The API's times have no fractions of seconds.
+			started := u.Status.StartTime
+			p.joined = u.Time.Before(p.since) || started != nil && started.Time.Before(p.since.Truncate(time.Second))
+		}
 		p.status = u.Status
 		p.asked = p.asked || u.Deleted != ""
 		for name := range p.pulls {
@@ -72,7 +79,7 @@ func (b *board) take(u agent.Update) (p *podState, before *corev1.PodStatus) {
 	case agent.GoneUpdate:
 		p.gone = true
 	case agent.EventUpdate:
-		if u.Event.Type == corev1.EventTypeWarning {
+		if warns(u.Event) {
 			p.warning = u.Event
 			if u.Event.Reason == "Unhealthy" {
 				p.checks[u.Event.Container] = u.Event
@@ -86,6 +93,13 @@ func (b *board) take(u agent.Update) (p *podState, before *corev1.PodStatus) {
 		p.pulls[u.Progress.Container] = *u.Progress
 	}
 	return p, before
+}
+
+// warns says that an event is a warning which says more than a container's state:
+// not only that it waits, or the reason.
+func warns(e *agent.Event) bool {
+	reason, isError := strings.CutPrefix(e.Message, "Error: ")
+	return e.Type == corev1.EventTypeWarning && e.Reason != "BackOff" && !(isError && isReason(reason))
 }
 
 // endsPod says that an event tells of the end of a whole pod: a container that is

@@ -19,18 +19,30 @@ type change struct {
 
 // teller finds the changes worth a line, each of them once.
 type teller struct {
-	told    map[string]bool   // starts and ends of containers
-	begun   map[string]int    // how many starts of a container were told, in whatever words
-	ready   map[string]bool   // ids of containers that were ready or past their startup probe
-	waiting map[string]string // the last trouble told, by container
-	warned  map[string]string // the last warning told, by pod, container and reason
+	told    map[string]bool     // starts and ends of containers
+	begun   map[string]int      // how many starts of a container were told, in whatever words
+	waiting map[string]string   // the last trouble told, by container
+	said    map[string]string   // the last text of somebody else's that was told, by container
+	warned  map[string]*repeats // by pod or container, and what it is about
 }
 
 func newTeller() *teller {
 	return &teller{
-		told: make(map[string]bool), begun: make(map[string]int), ready: make(map[string]bool),
-		waiting: make(map[string]string), warned: make(map[string]string),
+		told: make(map[string]bool), begun: make(map[string]int), waiting: make(map[string]string),
+		said: make(map[string]string), warned: make(map[string]*repeats),
 	}
+}
+
+// say is a state as a sentence. The text in it, which may be long, is left out for
+// as long as it is what was told last.
+func (t *teller) say(who string, s state) string {
+	if s.text != "" && t.said[who] == s.text {
+		return s.short()
+	}
+	if s.text != "" {
+		t.said[who] = s.text
+	}
+	return s.sentence()
 }
 
 // once says whether this is the first time it is asked about what.
@@ -66,6 +78,11 @@ func (t *teller) update(u agent.Update, p *podState, before *corev1.PodStatus) [
 
 func (t *teller) status(p *podState, before *corev1.PodStatus) []change {
 	var all []change
+	if before == nil && p.joined {
+		if all = t.joined(p); !isTerminal(p.status) {
+			return all
+		}
+	}
 	all = append(all, t.stop(p)...)
 	for _, c := range containersOf(p.status) {
 		all = append(all, t.container(p, &c)...)
@@ -100,13 +117,13 @@ func (t *teller) container(p *podState, c *corev1.ContainerStatus) []change {
 		attempt int
 		end     *corev1.ContainerStateTerminated
 	}{{before, c.LastTerminationState.Terminated}, {attempt, c.State.Terminated}} {
-		if e.end == nil || !t.once("end of "+who+e.end.ContainerID+e.end.FinishedAt.Format(time.RFC3339Nano)) {
+		if e.end == nil || !t.once(endKey(who, e.end)) {
 			continue
 		}
 		if s := e.end.StartedAt.Time; !s.IsZero() && !s.Before(p.since.Truncate(time.Second)) {
 			all = append(all, t.start(who, e.attempt)...)
 		}
-		all = append(all, change{who, ended(e.end).sentence()})
+		all = append(all, change{who, t.say(who, ended(e.end))})
 	}
 	switch {
 	case c.State.Running != nil:
@@ -114,7 +131,9 @@ func (t *teller) container(p *podState, c *corev1.ContainerStatus) []change {
 			t.begun[who] = max(t.begun[who], attempt+1)
 			all = append(all, change{who, startText(attempt)})
 		}
-		t.ready[c.ContainerID] = t.ready[c.ContainerID] || c.Ready
+		if c.Ready {
+			delete(t.warned, who+" Unhealthy Readiness") // when it fails again, that is news
+		}
 		delete(t.waiting, who)
 	case inPostStart(c):
 		t.begun[who] = max(t.begun[who], attempt+1)
@@ -127,7 +146,7 @@ func (t *teller) container(p *podState, c *corev1.ContainerStatus) []change {
 		// wait has nothing new to say.
 		if s.mood == bad && t.waiting[who] != s.sentence() && (c.State.Waiting.Reason != "ImagePullBackOff" || t.waiting[who] == "") {
 			t.waiting[who] = s.sentence()
-			all = append(all, change{who, s.sentence()})
+			all = append(all, change{who, t.say(who, s)})
 		}
 	}
 	return all
@@ -150,25 +169,59 @@ func startText(attempt int) string {
 	return "running"
 }
 
-// graceOfProbes is how young a container is whose probes may fail without a word.
-const graceOfProbes = 10 * time.Second
+// joined tells how a pod is that was there before this run asked for it, and takes
+// what it went through until then for told.
+func (t *teller) joined(p *podState) []change {
+	_, _, restarts := counts(p.status)
+	word, _ := podWord(p)
+	if p.status.PodIP != "" && p.ready() {
+		word += " at " + p.status.PodIP
+	}
+	about := word + " already; started " + format.Duration(p.age(p.since)) + " ago"
+	if restarts > 0 {
+		about += ", " + count(int(restarts), "restart")
+	}
+	all := []change{{p.name, about}}
+	if p.stopping() {
+		t.once("stopping " + p.name)
+	}
+	for _, c := range containersOf(p.status) {
+		who := p.name + "/" + c.Name
+		last := c.LastTerminationState.Terminated
+		if last != nil {
+			t.once(endKey(who, last))
+		}
+		if c.State.Waiting == nil || inPostStart(&c) || last != nil {
+			t.once(fmt.Sprintf("running %s %d", who, c.RestartCount))
+			t.once(fmt.Sprintf("postStart %s %d", who, c.RestartCount))
+			t.begun[who] = max(t.begun[who], int(c.RestartCount)+1)
+		}
+		if isTerminal(p.status) {
+			continue // how its containers ended is told next
+		}
+		if end := c.State.Terminated; end != nil {
+			t.once(endKey(who, end))
+		}
+		s := p.stateOf(&c)
+		if s.mood == bad {
+			t.waiting[who] = s.sentence()
+		}
+		if text := t.say(who, s); s.mood != calm || c.RestartCount > 0 {
+			if last != nil && c.State.Running != nil {
+				text += "; before that " + t.say(who, ended(last))
+			}
+			all = append(all, change{who, text})
+		}
+	}
+	if isTerminal(p.status) {
+		return nil
+	}
+	return all
+}
 
-// young says that an event is a probe's that fails because its container has
-// only just started, as nearly every one does.
-func (t *teller) young(p *podState, u agent.Update) bool {
-	e := u.Event
-	if e.Reason != "Unhealthy" || p.status == nil ||
-		!strings.HasPrefix(e.Message, "Readiness ") && !strings.HasPrefix(e.Message, "Startup ") {
-		return false
-	}
-	c := statusOf(p.status, e.Container)
-	switch {
-	case c == nil:
-		return false
-	case c.State.Running == nil:
-		return c.State.Waiting != nil // the event was faster than the status
-	}
-	return !t.ready[c.ContainerID] && u.Time.Sub(c.State.Running.StartedAt.Time) < graceOfProbes
+// endKey names an end of a container.
+func endKey(who string, end *corev1.ContainerStateTerminated) string {
+	return "end of " + who + end.ContainerID + end.FinishedAt.Format(time.RFC3339Nano)
 }
 
 // stop tells that a pod is being stopped.
@@ -186,22 +239,38 @@ func (t *teller) event(p *podState, u agent.Update) []change {
 	if endsPod(e) {
 		return t.stop(p)
 	}
-	if e.Type != corev1.EventTypeWarning || t.young(p, u) {
+	if e.Type != corev1.EventTypeWarning {
 		return nil
 	}
+	about := e.Reason
 	switch e.Reason {
 	case "BackOff", "Failed":
 		return nil // CrashLoopBackOff, ErrImagePull and the like are states
+	case "Unhealthy":
+		if p.stopping() {
+			return nil // it is meant to be
+		}
+		kind, _, _ := strings.Cut(e.Message, " ")
+		about += " " + kind
 	}
 	who := p.name
 	if e.Container != "" {
 		who += "/" + e.Container
 	}
-	key := who + " " + e.Reason
-	text := brief(e.Message)
-	if t.warned[key] == text {
-		return nil
+	key := who + " " + about
+	if t.warned[key] == nil {
+		t.warned[key] = &repeats{}
 	}
-	t.warned[key] = text
-	return []change{{who, "warning: " + e.Reason + ": " + text}}
+	text := brief(e.Message)
+	switch times, tell := t.warned[key].add(text, u.Time); {
+	case !tell:
+		return nil
+	case times != "":
+		return []change{{who, "warning: " + e.Reason + ", " + times + ": " + cut(text, repeatedCells)}}
+	}
+	return []change{{who, t.say(who, state{word: "warning: " + e.Reason, detail: text, text: text})}}
 }
+
+// repeatedCells is how much of a warning is told once more, in cells of a
+// terminal: enough to know it by.
+const repeatedCells = 60

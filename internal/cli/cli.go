@@ -124,6 +124,7 @@ Begin with:
 
   berth run pod.yaml          run the pods of a file and watch them
   berth ps                    what runs
+  berth describe POD          why it is as it is, and what happened
   berth logs POD              what it says
   berth stop POD              end it
 
@@ -186,7 +187,7 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 		id       string
 		commands []func(*app) *cobra.Command
 	}{
-		{"pods", []func(*app) *cobra.Command{runCommand, psCommand, logsCommand, execCommand, stopCommand, rmCommand, validateCommand}},
+		{"pods", []func(*app) *cobra.Command{runCommand, psCommand, describeCommand, logsCommand, execCommand, stopCommand, rmCommand, validateCommand}},
 		{"node", []func(*app) *cobra.Command{imageCommand, criCommand, cleanupCommand, completionCommand, versionCommand, agentCommand}},
 	} {
 		for _, make := range group.commands {

@@ -61,6 +61,9 @@ and podman; with -i its standard input ends.`,
 }
 
 func (a *app) exec(ctx context.Context, arg string, command []string, o execOptions) (err error) {
+	if command[0] == "" {
+		return &exitError{code: exitNoCommand, cause: fmt.Errorf("cannot run a command in pod %s: its name is empty (is a variable of your shell not set?)", arg)}
+	}
 	s, err := a.connectSettled(ctx)
 	if err != nil {
 		return err
@@ -116,7 +119,23 @@ func (a *app) exec(ctx context.Context, arg string, command []string, o execOpti
 	case ctx.Err() != nil:
 		return &exitError{code: signalCode(ctx)}
 	}
-	return execFailed(command[0], container, podName(pod.Namespace, pod.Name), err)
+	err = execFailed(command[0], container, podName(pod.Namespace, pod.Name), err)
+	if errors.Is(err, errPidsLimit) {
+		err = &exitError{code: exitNotExecutable, cause: fmt.Errorf("%w%s", err, s.howToRaise(ctx))}
+	}
+	return err
+}
+
+// errPidsLimit says that there is no room for a process.
+var errPidsLimit = errors.New("the limit of processes and threads is reached")
+
+// howToRaise says what the limit of processes is, and what to do about it.
+func (s *session) howToRaise(ctx context.Context) string {
+	v, err := ask(ctx, s.client)
+	if err != nil || v.PodPids <= 0 {
+		return ": end some; the pod has none of its own (--pod-pids-limit), so that it is the machine's"
+	}
+	return fmt.Sprintf(", %d for a pod: end some, or raise it (stop all pods, then berth run --pod-pids-limit %d)", v.PodPids, 2*v.PodPids)
 }
 
 // execable says why nothing can be run in a container of a pod.
@@ -154,12 +173,15 @@ func execFailed(command, container, pod string, err error) error {
 		case strings.Contains(cause, "permission denied"), strings.Contains(cause, "exec format error"), strings.Contains(cause, "is a directory"):
 			code = exitNotExecutable
 		}
-		return &exitError{code: code, cause: fmt.Errorf("cannot run %s in container %s of pod %s: %s", command, container, pod, brief(cause))}
+		return &exitError{code: code, cause: fmt.Errorf("cannot run %s in container %s of pod %s: %s", quoted([]string{command}), container, pod, brief(cause))}
+	}
+	if strings.Contains(text, "its limit of processes and threads is reached") {
+		return fmt.Errorf("cannot run %s in container %s of pod %s: %w", quoted([]string{command}), container, pod, errPidsLimit)
 	}
 	for _, prefix := range []string{"Internal error occurred: ", "error executing command in container: ", "unable to upgrade connection: ", "no such container: "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
-	return fmt.Errorf("cannot run %s in container %s of pod %s: %s", command, container, pod, brief(text))
+	return fmt.Errorf("cannot run %s in container %s of pod %s: %s", quoted([]string{command}), container, pod, brief(text))
 }
 
 // rawMode is a terminal that passes everything on, and its sizes.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ func TestCommandsThatCannotBeStarted(t *testing.T) {
 	}{
 		wrapped + `unable to start container process: exec: "ls": executable file not found in $PATH`: {127, "executable file not found in $PATH"},
 		wrapped + `unable to start container process: exec: "ls": permission denied`:                  {126, "permission denied"},
+		wrapped + "its limit of processes and threads is reached":                                     {1, errPidsLimit.Error()},
 		wrapped + "the shim is gone": {1, "cannot execute in container bf27a5bc9219: the shim is gone"},
 	} {
 		err := execFailed("ls", "app", "web", errors.New(text))
@@ -27,6 +29,19 @@ func TestCommandsThatCannotBeStarted(t *testing.T) {
 		if line := "cannot run ls in container app of pod web: " + want.line; code != want.code || err.Error() != line {
 			t.Errorf("got %d, %v; want %d, %s", code, err, want.code, line)
 		}
+	}
+}
+
+func TestACommandWithoutANameIsNotLookedFor(t *testing.T) {
+	var out bytes.Buffer
+	a := &app{err: &out}
+	err := a.exec(t.Context(), "web", []string{"", "x"}, execOptions{})
+	var exit *exitError
+	if !errors.As(err, &exit) || exit.code != exitNoCommand || !strings.Contains(err.Error(), "its name is empty") {
+		t.Errorf("%v", err)
+	}
+	if err := execFailed("a b", "app", "web", errors.New("gone")); err.Error() != `cannot run "a b" in container app of pod web: gone` {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -88,7 +88,7 @@ func imageList(a *app) *cobra.Command {
 						})
 					}
 				}
-				columns(a.out, rows)
+				columns(a.out, rows, 0)
 				return nil
 			})
 		},
@@ -158,15 +158,15 @@ func (v *pullView) progress(p nodeapi.Pull) {
 	if v.screen == nil {
 		return
 	}
-	width, _ := v.size()
+	width, height := v.size()
 	line := p.Phase + " " + bar(agent.Progress{Done: p.DoneBytes, Total: p.TotalBytes}) + " " + v.ref
-	v.screen.draw([]string{cut(line, width)}, width)
+	v.screen.draw([]string{cut(line, width)}, width, height)
 }
 
 func (v *pullView) end() {
 	if v.screen != nil {
-		width, _ := v.size()
-		v.screen.draw(nil, width)
+		width, height := v.size()
+		v.screen.draw(nil, width, height)
 		v.screen.end()
 	}
 }
@@ -231,8 +231,13 @@ func imagePrune(a *app) *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "prune",
-		Short: "Remove images without a name; with --all, all that no container uses",
-		Args:  cobra.NoArgs,
+		Short: "Remove images without a tag that no container uses; with --all, also those with one",
+		Long: `Remove images that have no tag and that no container uses: those whose tags went
+to other images, and those that were pulled by digest. With --all, remove every
+image that no container uses, but for the demo image.
+
+Containers that have ended use their images until their pod is removed.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.withAgent(cmd.Context(), existing, func(s *session) error {
 				p, err := s.client.PruneImages(cmd.Context(), all)
@@ -247,6 +252,6 @@ func imagePrune(a *app) *cobra.Command {
 			})
 		},
 	}
-	c.Flags().BoolVarP(&all, "all", "a", false, "all images that no container uses")
+	c.Flags().BoolVarP(&all, "all", "a", false, "also images with a tag")
 	return c
 }

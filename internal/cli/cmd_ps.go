@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,8 +12,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/berth-run/berth/internal/agent"
@@ -27,6 +30,10 @@ func psCommand(a *app) *cobra.Command {
 		Aliases: []string{"pods"},
 		Short:   "List pods: what runs, and what has ended and was not removed",
 		Long: `List pods: what runs, and what has ended and was not removed.
+
+REASON says in short why a pod is not ready, or how it failed; -o wide does not
+cut it off at the end of the line. berth describe says all there is to say of a
+pod.
 
 A pod that is being stopped is shown as stopping until its last container has
 ended. With -o json or yaml it has metadata.deletionTimestamp if it is to go from
@@ -52,7 +59,11 @@ is still Pending or Running.`,
 			if pods, err = choosePods(pods, args, namespace); err != nil {
 				return err
 			}
-			return showPods(a.out, pods, output, time.Now())
+			all, err := explained(cmd.Context(), s, pods, output)
+			if err != nil {
+				return err
+			}
+			return showPods(a.out, all, output, time.Now())
 		},
 	}
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only pods of this namespace (default all)")
@@ -144,33 +155,46 @@ func podName(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-func showPods(w io.Writer, pods []corev1.Pod, output string, now time.Time) error {
+// explained gets what says why pods are not ready, where it is shown.
+func explained(ctx context.Context, s *session, pods []corev1.Pod, output string) ([]agent.Description, error) {
+	var uids []types.UID
+	all := make([]agent.Description, len(pods))
+	for i := range pods {
+		all[i].Pod = &pods[i]
+		if (output == "" || output == "wide") && !isReady(&pods[i].Status) {
+			uids = append(uids, pods[i].UID)
+		}
+	}
+	if len(uids) == 0 {
+		return all, nil
+	}
+	more, err := s.client.Describe(ctx, uids)
+	for _, d := range more {
+		for i := range all {
+			if all[i].Pod.UID == d.Pod.UID {
+				all[i] = d // it is newer
+			}
+		}
+	}
+	return all, err
+}
+
+func showPods(w io.Writer, all []agent.Description, output string, now time.Time) error {
 	switch output {
 	case "json", "yaml":
-		list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: pods}
-		for i := range list.Items {
-			list.Items[i].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []corev1.Pod{}}
+		for _, d := range all {
+			d.Pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+			list.Items = append(list.Items, *d.Pod)
 		}
-		data, err := json.MarshalIndent(&list, "", "  ")
-		if err != nil {
-			return err
-		}
-		if output == "yaml" {
-			if data, err = yaml.JSONToYAML(data); err != nil {
-				return err
-			}
-		} else {
-			data = append(data, '\n')
-		}
-		_, err = w.Write(data)
-		return err
+		return encode(w, &list, output)
 	case "name":
-		for _, p := range pods {
-			fmt.Fprintln(w, podName(p.Namespace, p.Name))
+		for _, d := range all {
+			fmt.Fprintln(w, podName(d.Pod.Namespace, d.Pod.Name))
 		}
 		return nil
 	}
-	if len(pods) == 0 {
+	if len(all) == 0 {
 		fmt.Fprintln(w, "no pods")
 		return nil
 	}
@@ -178,12 +202,33 @@ func showPods(w io.Writer, pods []corev1.Pod, output string, now time.Time) erro
 	if output == "wide" {
 		title = append(title, "IP", "QOS", "IMAGES", "UID")
 	}
-	rows := [][]string{title}
-	for i := range pods {
-		rows = append(rows, psRow(&pods[i], output == "wide", now))
+	rows := [][]string{append(title, "REASON")}
+	for _, d := range all {
+		rows = append(rows, psRow(d, output == "wide", now))
 	}
-	columns(w, rows)
+	limit := 0
+	if f, ok := asFile(w); ok && output == "" && term.IsTerminal(int(f.Fd())) { //nolint:gosec // a descriptor fits
+		limit, _ = terminalSize(f)
+	}
+	columns(w, rows, limit)
 	return nil
+}
+
+// encode writes an object as json or yaml.
+func encode(w io.Writer, object any, output string) error {
+	data, err := json.MarshalIndent(object, "", "  ")
+	if err != nil {
+		return err
+	}
+	if output == "yaml" {
+		if data, err = yaml.JSONToYAML(data); err != nil {
+			return err
+		}
+	} else {
+		data = append(data, '\n')
+	}
+	_, err = w.Write(data)
+	return err
 }
 
 // stopping says that a pod is being stopped.
@@ -191,35 +236,37 @@ func stopping(p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil || agent.Stopping(&p.Status)
 }
 
-func psRow(p *corev1.Pod, wide bool, now time.Time) []string {
-	known := &podState{name: p.Name, spec: &p.Spec, since: p.CreationTimestamp.Time, asked: stopping(p)}
-	if p.Status.Phase != "" {
-		known.status = &p.Status
-	}
-	word, _ := podWord(known)
-	if p.DeletionTimestamp != nil {
+func psRow(d agent.Description, wide bool, now time.Time) []string {
+	pod, p := d.Pod, described(d)
+	word, _ := podWord(p)
+	if pod.DeletionTimestamp != nil {
 		word = "stopping"
 	}
-	ready, total, restarts := counts(known.status)
-	if known.status == nil {
-		total = len(p.Spec.Containers)
+	ready, total, restarts := counts(p.status)
+	if p.status == nil {
+		total = len(p.spec.Containers)
 	}
 	row := []string{
-		p.Namespace, p.Name, word, fmt.Sprintf("%d/%d", ready, total),
-		strconv.Itoa(int(restarts)), format.Duration(known.age(now)),
+		pod.Namespace, pod.Name, word, fmt.Sprintf("%d/%d", ready, total),
+		strconv.Itoa(int(restarts)), format.Duration(p.age(now)),
 	}
 	if wide {
 		var images []string
-		for _, c := range p.Spec.Containers {
+		for _, c := range pod.Spec.Containers {
 			images = append(images, c.Image)
 		}
-		row = append(row, cmp.Or(p.Status.PodIP, "-"), string(p.Status.QOSClass), strings.Join(images, ","), string(p.UID))
+		row = append(row, cmp.Or(pod.Status.PodIP, "-"), string(pod.Status.QOSClass), strings.Join(images, ","), string(pod.UID))
 	}
-	return row
+	return append(row, reasonOf(p, word))
 }
 
-// columns writes rows with aligned columns, two spaces between.
-func columns(w io.Writer, rows [][]string) {
+// leastReason is how much of the last column is shown on the narrowest terminal, in
+// cells.
+const leastReason = 20
+
+// columns writes rows with aligned columns, two spaces between. The last one is
+// cut so that lines end within limit cells; 0: it is not.
+func columns(w io.Writer, rows [][]string, limit int) {
 	var widths []int
 	for _, r := range rows {
 		for i, s := range r {
@@ -234,6 +281,8 @@ func columns(w io.Writer, rows [][]string) {
 		for i, s := range r {
 			if i < len(r)-1 {
 				s = pad(s, widths[i]) + "  "
+			} else if limit > 0 {
+				s = cut(s, max(limit-cells(b.String()), leastReason))
 			}
 			b.WriteString(s)
 		}

@@ -22,7 +22,12 @@ berth run stays, shows what happens and what the containers write, and ends when
 all pods have ended. Its exit code is 0 if all succeeded; that of the failed
 container, if it ran a single pod; else 1. Pods that have ended stay listed in
 berth ps, with their logs, until berth rm, or until a pod of their name runs
-again. Ctrl-C (or SIGTERM) stops the pods in order; a second one kills them.
+again. Ctrl-C (or SIGTERM) stops the pods in order and removes them; a second one
+kills them.
+
+When --timeout passes, it says what is not done and why, and stops the pods. They
+stay listed as failed: TimedOut, with their logs and events: berth logs and berth
+describe tell what they were about. With --until ready or --detach they go on.
 
 With --until ready it returns as soon as all pods are Ready and leaves them
 running under an agent in the background; --detach does so at once. That agent
@@ -32,7 +37,8 @@ If an agent runs on the same --root already, the pods are handed to it. A pod
 that runs already, unchanged, is not restarted; when several berth run follow it,
 it goes on until the last of them is stopped. A pod that ended while nobody was
 there to tell (berth was killed) is not run a second time: the next berth run
-tells how it ended.
+tells how it ended. A pod that is there already is told as it is, with what it
+wrote so far; what it went through before is in berth describe.
 
 Signals of one kind within 300 ms are one request, since timeout(1) and terminals
 that close send more than one.
@@ -63,7 +69,7 @@ by SIGHUP, Ctrl-C, a reader of its output that left, or SIGTERM.`,
 	}
 	f := c.Flags()
 	f.StringVar(&o.until, "until", "", "return when all pods are: ready or done (default done)")
-	f.DurationVar(&o.timeout, "timeout", 0, "give up after this long, with exit code 124: with --until ready the pods go on, else they are stopped")
+	f.DurationVar(&o.timeout, "timeout", 0, "give up after this long, with exit code 124: with --until ready the pods go on, else they are stopped and stay listed")
 	f.BoolVarP(&o.detach, "detach", "d", false, "leave the pods running under an agent in the background")
 	f.StringVarP(&o.output, "output", "o", "auto", "how to show it: live (on a terminal), plain or json")
 	f.BoolVar(&o.noLogs, "no-logs", false, "don't show what the containers write")

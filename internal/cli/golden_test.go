@@ -219,8 +219,7 @@ func TestLiveFrame(t *testing.T) {
 	golden(t, "frame-80x23.txt", strings.Join(frame, "\n")+"\n")
 }
 
-// What comes on different ways is told in the order in which it happened, and
-// probes of a container that has only just started may fail without a word.
+// What comes on different ways is told in the order in which it happened.
 func TestAnOrdinaryStartIsToldInOrder(t *testing.T) {
 	var out bytes.Buffer
 	v := &plainView{out: newOutput(&out), errOut: &out, teller: newTeller()}
@@ -244,9 +243,10 @@ func TestAnOrdinaryStartIsToldInOrder(t *testing.T) {
 	v.log(p, nodeapi.LogLine{Container: "app", Stream: "stdout", Text: []byte("hello")})
 	told(status)
 	event(time.Second, failed)
-	event(11*time.Second, failed)
+	event(2*time.Second, failed)
 	event(2*time.Second, agent.Event{Type: "Warning", Reason: "Unhealthy", Message: "Liveness probe failed: HTTP 500"})
 	event(12*time.Second, agent.Event{Type: "Normal", Reason: "Killing", Message: "Stopping container app"})
+	event(13*time.Second, agent.Event{Type: "Warning", Reason: "Unhealthy", Message: "Readiness probe failed: it stops"})
 	if word, _ := podWord(p); word != "stopping" {
 		t.Errorf("the pod is %s while it is stopped", word)
 	}

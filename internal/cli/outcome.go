@@ -2,9 +2,12 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/berth-run/berth/internal/agent"
 )
 
 // exitCodeOf is what berth run returns when all its pods are over: 0 if all
@@ -39,38 +42,20 @@ func known(t *corev1.ContainerStateTerminated) bool {
 // blockers says, a line each, what keeps a pod from being ready, or from being
 // done.
 func blockers(p *podState, done bool) []string {
-	if p.stopping() {
-		text := p.name + ": is being stopped"
-		if p.status != nil && p.status.Message != "" {
-			text += ": " + brief(p.status.Message)
-		}
-		return []string{text}
-	}
-	if p.status == nil {
-		return []string{p.name + ": nothing is known of it yet"}
-	}
-	if p.over() {
-		return []string{fmt.Sprintf("%s: %s", p.name, podEnd(p))}
-	}
 	var lines []string
-	for _, c := range containersOf(p.status) {
-		s := p.stateOf(&c)
-		ended := c.State.Terminated != nil && (done || c.State.Terminated.ExitCode == 0)
-		if c.Ready && !done || ended || s.waitsForOthers || done && c.Ready && p.sidecar(c.Name) {
-			continue
+	all := p.blocked(done)
+	for i, b := range all {
+		who := p.name
+		if b.container != "" {
+			who += "/" + b.container
 		}
-		line := fmt.Sprintf("%s/%s: %s", p.name, c.Name, s.sentence())
-		if done && c.State.Running != nil {
-			line = fmt.Sprintf("%s/%s: running", p.name, c.Name)
-		} else if check := p.checks[c.Name]; check != nil && c.State.Running != nil {
-			line += ": " + brief(check.Message)
+		text := b.sentence()
+		if slices.ContainsFunc(all[:i], func(before blocker) bool { return before.text == b.text }) {
+			text = b.short()
 		}
-		lines = append(lines, line)
+		lines = append(lines, who+": "+text)
 	}
-	if len(lines) == 0 {
-		lines = append(lines, p.name+": "+conditionsMissing(p.status))
-	}
-	if w := p.warning; w != nil && !strings.Contains(strings.Join(lines, "\n"), brief(w.Message)) {
+	if w := p.lastWarning(all); w != nil {
 		of := ""
 		if w.Container != "" {
 			of = " of " + w.Container
@@ -78,6 +63,64 @@ func blockers(p *podState, done bool) []string {
 		lines = append(lines, fmt.Sprintf("  last warning%s: %s: %s", of, w.Reason, brief(w.Message)))
 	}
 	return lines
+}
+
+// lastWarning is the newest warning of a pod, unless it says what the blockers
+// say, in other words around it or not.
+func (p *podState) lastWarning(said []blocker) *agent.Event {
+	if p.warning == nil || p.stopping() || p.status == nil || p.over() {
+		return nil
+	}
+	cause := brief(p.warning.Message)
+	for _, b := range said {
+		if strings.Contains(b.sentence(), cause) || b.text != "" && strings.Contains(cause, b.text) {
+			return nil
+		}
+	}
+	return p.warning
+}
+
+// blocker is what keeps a pod from being ready or done.
+type blocker struct {
+	container string // empty: it is about the pod
+	state
+}
+
+// blocked says what keeps a pod from being ready, or from being done: at least
+// one thing.
+func (p *podState) blocked(done bool) []blocker {
+	if p.stopping() {
+		s := state{word: "is being stopped"}
+		if p.status != nil {
+			s.detail = brief(p.status.Message)
+		}
+		return []blocker{{state: s}}
+	}
+	if p.status == nil {
+		return []blocker{{state: state{word: "nothing is known of it yet"}}}
+	}
+	if p.over() {
+		return []blocker{{state: state{word: podEnd(p)}}}
+	}
+	var all []blocker
+	for _, c := range containersOf(p.status) {
+		s := p.stateOf(&c)
+		ended := c.State.Terminated != nil && (done || c.State.Terminated.ExitCode == 0)
+		if c.Ready && !done || ended || s.waitsForOthers || done && c.Ready && p.sidecar(c.Name) {
+			continue
+		}
+		if done && c.State.Running != nil {
+			s = state{word: "running"}
+		} else if check := p.checks[c.Name]; check != nil && c.State.Running != nil {
+			s.text = brief(check.Message)
+			s.detail += ": " + s.text
+		}
+		all = append(all, blocker{c.Name, s})
+	}
+	if len(all) == 0 {
+		all = append(all, blocker{state: state{word: conditionsMissing(p.status)}})
+	}
+	return all
 }
 
 // conditionsMissing names the conditions that are not true.

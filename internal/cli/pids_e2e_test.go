@@ -71,3 +71,22 @@ func TestALimitOfProcessesHoldsForEachPod(t *testing.T) {
 	}
 	n.must("rm", "--force", "--grace", "0s", "--all")
 }
+
+// A container that has no room for one more process says so, in one line.
+func TestAnExecWithoutRoomForItsProcess(t *testing.T) {
+	n := newNode(t)
+	// A program of berth-demo takes five threads and more, and no room is left.
+	n.must("run", "--pod-pids-limit", "9", "--detach", "--until", "ready", n.file(pod("full", "Always", 1, "serve")))
+	out, code := "", 0
+	for range 20 {
+		if out, code = n.berth("exec", "full", "--", "/berth-demo", "true"); strings.HasPrefix(out, "berth: ") {
+			break
+		}
+	}
+	want := "berth: cannot run /berth-demo in container main of pod full: the limit of processes and threads is reached, 9 for a pod: " +
+		"end some, or raise it (stop all pods, then berth run --pod-pids-limit 18)\n"
+	if out != want || code != 126 {
+		t.Errorf("it ends with %d:\n%s\nwant\n%s", code, out, want)
+	}
+	n.must("rm", "--force", "--grace", "0s", "full")
+}

@@ -27,6 +27,9 @@ const (
 	// handOver is how long to look for an agent that stays, when those that are
 	// found go away again.
 	handOver = time.Minute
+	// firstStatus is how long the status of a pod may take that was sent before what
+	// is here already.
+	firstStatus = time.Second
 	// tickEvery is how often a view may redraw.
 	tickEvery = frameTime
 )
@@ -70,7 +73,7 @@ func (r *run) run(ctx context.Context, o agent.Objects) (err error) {
 	var listening sync.WaitGroup
 	listening.Go(func() { requests(ctx, caught, signals) })
 	defer func() { cancel(); listening.Wait() }()
-	refs, watching, err := r.begin(ctx, o)
+	refs, asked, watching, err := r.begin(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -82,7 +85,7 @@ func (r *run) run(ctx context.Context, o agent.Objects) (err error) {
 			}
 		}
 	}()
-	r.board = newBoard(o.Pods, refs, time.Now())
+	r.board = newBoard(o.Pods, refs, asked)
 	r.tellOthers(ctx)
 	if !r.opts.follow {
 		cancel()
@@ -95,8 +98,9 @@ func (r *run) run(ctx context.Context, o agent.Objects) (err error) {
 	return r.loop(ctx, cancel, watching, signals)
 }
 
-// begin finds an agent and hands it the objects.
-func (r *run) begin(ctx context.Context, o agent.Objects) ([]agent.Ref, *streams, error) {
+// begin finds an agent and hands it the objects, at a time that is told: what
+// happened before is nothing of this run's.
+func (r *run) begin(ctx context.Context, o agent.Objects) (refs []agent.Ref, asked time.Time, _ *streams, err error) {
 	where := here
 	if r.opts.leave {
 		where = background
@@ -105,18 +109,19 @@ func (r *run) begin(ctx context.Context, o agent.Objects) ([]agent.Ref, *streams
 	for deadline := time.Now().Add(handOver); ; {
 		session, err := r.app.connect(ctx, where)
 		if err != nil {
-			return nil, nil, err
+			return nil, time.Time{}, nil, err
 		}
 		r.session = session
 		watching := r.watch(ctx)
+		asked := time.Now()
 		refs, err := session.client.Apply(ctx, o, r.id)
 		if err == nil {
-			return refs, watching, nil
+			return refs, asked, watching, nil
 		}
 		watching.stop()
 		err = errors.Join(err, session.close(ctx))
 		if !errors.Is(err, nodeapi.ErrCut) || time.Now().After(deadline) {
-			return nil, nil, fmt.Errorf("cannot run the pods: %w", err)
+			return nil, time.Time{}, nil, fmt.Errorf("cannot run the pods: %w", err)
 		}
 		// It was about to leave when it was found.
 		time.Sleep(pollEvery)
@@ -294,11 +299,14 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 			}
 		case <-timeout:
 			timeout = nil
+			if r.stopping != nil {
+				continue // the pods end already
+			}
 			r.timedOut = true
 			if r.opts.leave {
 				return r.result()
 			}
-			r.view.note("time is up after " + r.opts.timeout.String() + "; stopping the pods")
+			r.view.note("time is up after " + r.opts.timeout.String() + "; stopping the pods, which stay listed (berth ps, logs, describe; berth rm removes them)")
 			r.tellBlockers()
 			if err := r.release(ctx, nil); err != nil {
 				return err
@@ -332,10 +340,22 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 }
 
 func (r *run) line(l nodeapi.LogLine, seen *seenLines) {
-	if p := r.board.byUID[l.UID]; p != nil {
-		seen.add(l)
-		r.view.log(p, l)
+	p := r.board.byUID[l.UID]
+	if p == nil {
+		return
 	}
+	// Lines and statuses come on different ways. How the pod is comes before what it
+	// wrote: the agent has told that before it sent a line.
+	for limit := time.After(firstStatus); p.status == nil && !p.gone && limit != nil; {
+		select {
+		case u := <-r.updates:
+			r.take(u)
+		case <-limit:
+			limit = nil
+		}
+	}
+	seen.add(l)
+	r.view.log(p, l)
 }
 
 // drain shows what is still on its way from the containers.

@@ -18,7 +18,8 @@ import (
 type fate int
 
 const (
-	released fate = iota + 1 // this run asked for its end
+	released fate = iota + 1 // this run asked for its end; it goes
+	givenUp                  // likewise, and it stays listed
 	followed                 // this run let go of it, another follows it
 	removed                  // somebody else asked for its end
 	replaced                 // a new pod of its name came
@@ -35,7 +36,7 @@ func (r *run) take(u agent.Update) {
 		switch {
 		case u.Deleted == agent.Replaced:
 			r.fates[u.Pod.UID] = replaced
-		case u.Deleted == agent.Removed || p.gone || p.status.Reason == agent.ReasonStopped:
+		case u.Deleted == agent.Removed || p.gone || p.status.Reason == agent.ReasonStopped || p.status.Reason == agent.ReasonTimedOut:
 			r.fates[u.Pod.UID] = removed
 		}
 	}
@@ -91,20 +92,27 @@ func (r *run) stop(ctx context.Context, sig os.Signal) error {
 }
 
 // release ends the pods that live, but for those that other runs follow. Pods
-// that have ended stay listed. It fails when there is nobody to ask.
+// that have ended stay listed, and so do those whose time was up. It fails when
+// there is nobody to ask.
 func (r *run) release(ctx context.Context, grace *int64) error {
 	for len(r.updates) > 0 {
 		r.take(<-r.updates)
+	}
+	end, waited := released, time.Duration(0)
+	if r.timedOut {
+		end, waited = givenUp, r.opts.timeout
 	}
 	for _, p := range r.board.pods {
 		is := r.fates[p.ref.UID]
 		if p.over() || is == followed {
 			continue
 		}
-		others, err := r.session.client.Release(ctx, r.id, p.ref, grace)
+		became, err := r.session.client.Release(ctx, r.id, p.ref, waited, grace)
 		var answer *nodeapi.Error
 		switch {
-		case others:
+		case became == nodeapi.HadEnded:
+			continue // we hear of it
+		case became == nodeapi.Followed:
 			r.fates[p.ref.UID] = followed
 			r.view.note("pod " + p.name + " goes on: another berth run follows it")
 			continue
@@ -116,7 +124,7 @@ func (r *run) release(ctx context.Context, grace *int64) error {
 			r.view.note(fmt.Sprintf("cannot stop pod %s: %v", p.name, err))
 		}
 		p.asked = p.asked || err == nil
-		r.fates[p.ref.UID] = released
+		r.fates[p.ref.UID] = end
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,7 +34,7 @@ func TestAnEndThatNobodyHeardIsTold(t *testing.T) {
 	for i := range 3 {
 		first := n.start("run", file)
 		first.await(`^job/main: running`)
-		uid := n.must("ps", "job", "-o", "wide")
+		uid := n.one("job").UID
 		first.signal(syscall.SIGKILL)
 		first.wait()
 		time.Sleep(time.Duration(i) * 400 * time.Millisecond)
@@ -41,52 +42,63 @@ func TestAnEndThatNobodyHeardIsTold(t *testing.T) {
 		if code != 7 || strings.Count(out, "job: failed") != 1 {
 			t.Errorf("the run after it was killed ends with %d:\n%s", code, out)
 		}
-		now := n.must("ps", "job", "-o", "wide")
-		if a, b := lastField(uid), lastField(now); a != b {
-			t.Errorf("the pod ran twice: as %s, then as %s", a, b)
+		now := n.one("job").UID
+		if uid != now {
+			t.Errorf("the pod ran twice: as %s, then as %s", uid, now)
 		}
 		// Now that its end was told, it runs anew.
 		if out, code := n.berth("run", file); code != 7 {
 			t.Errorf("the next run ends with %d:\n%s", code, out)
 		}
-		if again := n.must("ps", "job", "-o", "wide"); lastField(again) == lastField(now) {
-			t.Errorf("the pod did not run anew:\n%s", again)
+		if n.one("job").UID == now {
+			t.Error("the pod did not run anew")
 		}
 	}
 }
 
-func lastField(text string) string {
-	fields := strings.Fields(text)
-	return fields[len(fields)-1]
+func TestInterruptKeepsPodsThatHaveEnded(t *testing.T) {
+	n := newNode(t)
+	r := n.start("run", n.file(pod("done", "Never", 1, "echo", "hi")+pod("web", "Always", 1, "serve")))
+	r.await(`^done: succeeded`)
+	r.await(`^web: ready`)
+	r.signal(syscall.SIGINT)
+	if code := r.wait(); code != 130 {
+		t.Errorf("exit code %d, want 130:\n%s", code, r.text())
+	}
+	if out := n.must("ps", "-o", "name"); out != "done\n" {
+		t.Errorf("afterwards there are:\n%s", out)
+	}
+	if out := n.must("logs", "done"); out != "hi\n" {
+		t.Errorf("the log of the pod that had ended is %q", out)
+	}
 }
 
-func TestInterruptKeepsPodsThatHaveEnded(t *testing.T) {
-	for name, c := range map[string]struct {
-		args []string
-		code int
-	}{
-		"Ctrl-C":    {[]string{"run"}, 130},
-		"--timeout": {[]string{"run", "--timeout", "2s"}, 124},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newNode(t)
-			r := n.start(append(c.args, n.file(pod("done", "Never", 1, "echo", "hi")+pod("web", "Always", 1, "serve")))...)
-			r.await(`^done: succeeded`)
-			r.await(`^web: ready`)
-			if c.code == 130 {
-				r.signal(syscall.SIGINT)
-			}
-			if code := r.wait(); code != c.code {
-				t.Errorf("exit code %d, want %d:\n%s", code, c.code, r.text())
-			}
-			if out := n.must("ps", "-o", "name"); out != "done\n" {
-				t.Errorf("afterwards there are:\n%s", out)
-			}
-			if out := n.must("logs", "done"); out != "hi\n" {
-				t.Errorf("the log of the pod that had ended is %q", out)
-			}
-		})
+// What became of the pods can be found out after the time-out, from another agent.
+func TestTimeoutKeepsPodsWithWhatTellsWhy(t *testing.T) {
+	n := newNode(t)
+	probed := strings.Replace(pod("web", "Always", 1, "serve"), "    args:",
+		"    readinessProbe: {httpGet: {path: /nowhere, port: 8080}, periodSeconds: 1}\n    args:", 1)
+	out, code := n.berth("run", "--timeout", "3s", n.file(probed))
+	if code != 124 || !strings.Contains(out, "berth: not done:\nberth:   web/main: running") || !strings.Contains(out, "web: failed: TimedOut") {
+		t.Fatalf("exit code %d:\n%s", code, out)
 	}
+	if out := n.must("ps"); !regexp.MustCompile(`default +web +failed: TimedOut .* not done when the --timeout of berth run was over, 3s\n`).MatchString(out) {
+		t.Errorf("afterwards there are:\n%s", out)
+	}
+	if out := n.must("logs", "web"); !strings.Contains(out, "serving") || !strings.Contains(out, "SIGTERM") {
+		t.Errorf("its log is %q", out)
+	}
+	out = n.must("describe", "web")
+	for _, want := range []string{`Started +main`, `Unhealthy +main +Readiness probe failed: `, `Killing +main`, `State: +failed: TimedOut`} {
+		if !regexp.MustCompile(want).MatchString(out) {
+			t.Errorf("berth describe does not say %q:\n%s", want, out)
+		}
+	}
+	// Asked for once more, it is a new pod.
+	again := n.start("run", n.file(probed))
+	again.await(`^web/main: running`)
+	again.signal(syscall.SIGINT)
+	again.wait()
 }
 
 func TestInterruptLeavesPodsToOtherRuns(t *testing.T) {

@@ -22,6 +22,7 @@ const (
 type state struct {
 	word   string // one or two words: running, ErrImagePull, exit 3
 	detail string // may be empty
+	text   string // the part of detail that somebody else wrote, and may be long; may be empty
 	mood   mood
 	// waitsForOthers says that the container is not what is waited for.
 	waitsForOthers bool
@@ -32,6 +33,17 @@ func (s state) sentence() string {
 		return s.word
 	}
 	return s.word + ": " + s.detail
+}
+
+// short is the sentence without the text: for those who know that.
+func (s state) short() string {
+	switch {
+	case s.text == "":
+		return s.sentence()
+	case s.detail == s.text:
+		return s.word
+	}
+	return s.word + ": " + strings.Replace(s.detail, ": "+s.text, "", 1)
 }
 
 func (p *podState) stateOf(c *corev1.ContainerStatus) state {
@@ -49,12 +61,14 @@ func (p *podState) stateOf(c *corev1.ContainerStatus) state {
 	case c.State.Waiting != nil:
 		w := c.State.Waiting
 		s := state{word: w.Reason, detail: brief(w.Message), mood: bad}
+		s.text = s.detail
 		switch held, _, _ := strings.Cut(s.detail, ": "); {
 		case inPostStart(c):
 			return state{word: "postStart hook running", mood: waiting}
 		case (w.Reason == "ContainerCreating" || w.Reason == "PodInitializing") && isReason(held):
 			// The pod as a whole does not come up.
-			return state{word: "creating: " + held, detail: brief(strings.TrimPrefix(s.detail, held+": ")), mood: waiting}
+			text := brief(strings.TrimPrefix(s.detail, held+": "))
+			return state{word: "creating: " + held, detail: text, text: text, mood: waiting}
 		}
 		switch w.Reason {
 		case "", "ContainerCreating":
@@ -65,7 +79,8 @@ func (p *podState) stateOf(c *corev1.ContainerStatus) state {
 			// The usual message names the pod once more, and not what happened.
 			if end := c.LastTerminationState.Terminated; end != nil {
 				wait, _, _ := strings.Cut(s.detail, " restarting ")
-				s.detail = ended(end).sentence() + " (" + wait + ")"
+				was := ended(end)
+				s.detail, s.text = was.sentence()+" ("+wait+")", was.text
 			}
 		}
 		return s
@@ -87,6 +102,7 @@ func isReason(word string) bool {
 // ended says how a container ended.
 func ended(t *corev1.ContainerStateTerminated) state {
 	s := state{mood: bad, detail: brief(t.Message)}
+	s.text = s.detail
 	switch {
 	case t.ExitCode == 0 && t.Signal == 0:
 		return state{word: "completed"}

@@ -72,7 +72,7 @@ func TestPodsThatAreBeingStoppedSaySo(t *testing.T) {
 		t.Errorf("a stop that is interrupted ends with %d", code)
 	}
 	// It is no pod that goes on, nor one that is waited for.
-	if out, code := n.berth("run", "--until", "ready", "--timeout", "1s", n.file(pod("other", "Never", 1, "true"))); code != 0 || strings.Contains(out, "hooked") {
+	if out, code := n.berth("run", "--until", "ready", "--timeout", "1m", n.file(pod("other", "Never", 1, "true"))); code != 0 || strings.Contains(out, "hooked") {
 		t.Errorf("a run of another pod ends with %d: %s", code, out)
 	}
 	n.must("stop", "--grace", "0s", "hooked", "stubborn")

@@ -54,25 +54,48 @@ type row struct {
 // table shows the pods in at most height lines of width cells. Those that need
 // a look come first; of those that don't fit, it says how many there are.
 func table(pods []*podState, now time.Time, width, height int, st style) []string {
-	if height < 2 {
+	if height < 1 || width < 1 || len(pods) == 0 {
 		return nil
 	}
+	room := height
+	if height >= leastForTitle || len(pods) == 1 && height > 1 {
+		room--
+	}
+	rows, rest := fitting(pods, now, room)
+	l := layoutOf(rows, width)
+	var lines []string
+	if room < height {
+		lines = append(lines, st.bold(l.line(row{name: "POD", state: "STATE", ready: "READY", restarts: "RESTARTS", age: "AGE"}, style{})))
+	}
+	for _, r := range rows {
+		lines = append(lines, l.line(r, st))
+	}
+	if rest != "" {
+		lines = append(lines, st.dim(cut(rest, width)))
+	}
+	return lines
+}
+
+// leastForTitle is how many lines there must be for a line of titles.
+const leastForTitle = 4
+
+// fitting are the rows of the pods that fit into so many lines, and what is to be
+// said of the others on the last of them; empty: there are none.
+func fitting(pods []*podState, now time.Time, room int) (rows []row, rest string) {
 	sorted := slices.Clone(pods)
 	slices.SortStableFunc(sorted, func(a, b *podState) int { return cmp.Compare(rank(a), rank(b)) })
-	nameCells, stateCells := len("POD"), len("STATE")
-	var rows []row
 	left := make(map[string]int)
 	var order []string
 	for i, p := range sorted {
 		block := rowsOf(p, now)
-		// The last line is for the count of the rest.
-		room := height - 1 - len(rows)
+		free := room - len(rows)
 		if i < len(sorted)-1 {
-			room--
+			free-- // for the count of the rest
 		}
-		if len(left) > 0 || len(block) > room {
-			if len(left) == 0 && room >= 1 && len(block) > 1 {
-				rows = append(rows, block[0]) // at least the pod itself
+		if len(left) > 0 || len(block) > free {
+			if len(left) == 0 && free >= 1 {
+				// At least the pod itself, and what fits of its containers.
+				rows = append(rows, block[:free]...)
 				continue
 			}
 			word, _ := podWord(p)
@@ -83,40 +106,86 @@ func table(pods []*podState, now time.Time, width, height int, st style) []strin
 		}
 		rows = append(rows, block...)
 	}
+	n := 0
+	var parts []string
+	for _, word := range order {
+		n += left[word]
+		parts = append(parts, fmt.Sprintf("%d %s", left[word], word))
+	}
+	switch {
+	case n == 0:
+	case len(rows) == 0:
+		rest = fmt.Sprintf("%d pods: %s", n, strings.Join(parts, ", "))
+	default:
+		rest = fmt.Sprintf("… and %d more: %s", n, strings.Join(parts, ", "))
+	}
+	return rows, rest
+}
+
+// layout says how wide the columns are, in cells. Those on the right are left out
+// where there is no room for them: 0.
+type layout struct {
+	width, name, state   int
+	ready, restarts, age int
+}
+
+// leastForColumns is the narrowest terminal that columns are made for.
+const leastForColumns = 8
+
+// layoutOf chooses the columns for rows on a terminal of that width.
+func layoutOf(rows []row, width int) layout {
+	name, state := len("POD"), len("STATE")
 	for _, r := range rows {
-		nameCells, stateCells = max(nameCells, cells(r.name)), max(stateCells, cells(r.state))
-	}
-	// READY, RESTARTS and AGE take 5, 8 and 6 cells and two spaces each.
-	const fixed = 2 + 5 + 2 + 8 + 2 + 6
-	nameCells = min(nameCells, max(width/3, 10))
-	stateCells = max(min(stateCells, width-fixed-nameCells-2), 5)
-	line := func(r row) string {
-		return pad(r.name, nameCells) + "  " + st.mood(r.mood, pad(r.state, stateCells)) + "  " +
-			pad(r.ready, 5) + "  " + pad(r.restarts, 8) + "  " + r.age
-	}
-	header := row{name: "POD", state: "STATE", ready: "READY", restarts: "RESTARTS", age: "AGE"}
-	plain := style{}
-	title := pad(header.name, nameCells) + "  " + plain.mood(calm, pad(header.state, stateCells)) + "  " +
-		pad(header.ready, 5) + "  " + pad(header.restarts, 8) + "  " + header.age
-	lines := []string{st.bold(cut(title, width))}
-	for _, r := range rows {
-		if r.inner && r.ready == "" && r.age == "" {
-			// What a container says of itself may use the whole line.
-			lines = append(lines, pad(r.name, nameCells)+"  "+st.mood(r.mood, cut(r.state, width-nameCells-2)))
-			continue
+		name = max(name, cells(r.name))
+		if !r.alone() {
+			state = max(state, cells(r.state))
 		}
-		lines = append(lines, strings.TrimRight(line(r), " "))
 	}
-	if len(order) > 0 {
-		n := 0
-		var parts []string
-		for _, word := range order {
-			n += left[word]
-			parts = append(parts, fmt.Sprintf("%d %s", left[word], word))
+	l := layout{width: width, ready: len("READY"), restarts: len("RESTARTS"), age: 6}
+	// Names and states come first: each has this much before numbers have any.
+	least := min(name, 8) + 2 + min(state, 8)
+	for _, drop := range []*int{&l.age, &l.restarts, &l.ready} {
+		if least+l.numbers() > width {
+			*drop = 0
 		}
-		lines = append(lines, st.dim(cut(fmt.Sprintf("… and %d more: %s", n, strings.Join(parts, ", ")), width)))
 	}
-	return lines
+	room := max(width-l.numbers()-2, 2)
+	l.name = min(name, max(width/3, 10), max(room-min(state, 8), room/2))
+	l.state = min(state, room-l.name)
+	return l
+}
+
+// numbers is what the columns on the right take, with the gaps before them.
+func (l layout) numbers() int {
+	n := 0
+	for _, size := range []int{l.ready, l.restarts, l.age} {
+		if size > 0 {
+			n += 2 + size
+		}
+	}
+	return n
+}
+
+// line is a row of at most l.width cells.
+func (l layout) line(r row, st style) string {
+	if l.width < leastForColumns {
+		return st.mood(r.mood, cut(strings.TrimSpace(r.name)+" "+r.state, l.width))
+	}
+	name := pad(r.name, l.name) + "  "
+	if r.alone() {
+		// What a container says of itself may use the whole line.
+		return name + st.mood(r.mood, cut(r.state, l.width-l.name-2))
+	}
+	line := name + st.mood(r.mood, pad(r.state, l.state))
+	for _, c := range []struct {
+		size int
+		text string
+	}{{l.ready, r.ready}, {l.restarts, r.restarts}, {l.age, r.age}} {
+		if c.size > 0 {
+			line += "  " + pad(c.text, c.size)
+		}
+	}
+	return strings.TrimRight(line, " ")
 }
 
 // rank sorts pods by how much they need a look.
@@ -134,6 +203,9 @@ func rank(p *podState) int {
 	}
 	return 2
 }
+
+// alone says that the row has a state and nothing beside it.
+func (r row) alone() bool { return r.inner && r.ready == "" && r.age == "" }
 
 // rowsOf are the pod's row, and rows of those containers that have more to say.
 func rowsOf(p *podState, now time.Time) []row {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -48,107 +47,6 @@ func TestCutAndPadCountCells(t *testing.T) {
 		if got := pad(c.text, c.size); got != c.want {
 			t.Errorf("pad(%q, %d) is %q, want %q", c.text, c.size, got, c.want)
 		}
-	}
-}
-
-// terminal is just enough of one to see what is left on it.
-type terminal struct {
-	rows [][]rune
-	row  int
-	col  int
-}
-
-func (s *terminal) Write(p []byte) (int, error) {
-	text := string(p)
-	for len(text) > 0 {
-		if rest, ok := strings.CutPrefix(text, "\x1b["); ok {
-			i := strings.IndexFunc(rest, func(r rune) bool { return r >= 'A' && r <= 'z' })
-			arg, code := rest[:i], rest[i]
-			text = rest[i+1:]
-			switch code {
-			case 'A':
-				n := 0
-				fmt.Sscan(arg, &n)
-				s.row = max(s.row-n, 0)
-			case 'K':
-				s.line()
-				s.rows[s.row] = s.rows[s.row][:min(s.col, len(s.rows[s.row]))]
-			case 'J':
-				s.line()
-				s.rows[s.row] = s.rows[s.row][:min(s.col, len(s.rows[s.row]))]
-				s.rows = s.rows[:s.row+1]
-			}
-			continue
-		}
-		r := []rune(text)[0]
-		text = text[len(string(r)):]
-		switch r {
-		case '\n':
-			s.row++
-		case '\r':
-			s.col = 0
-		default:
-			s.line()
-			for len(s.rows[s.row]) <= s.col {
-				s.rows[s.row] = append(s.rows[s.row], ' ')
-			}
-			s.rows[s.row][s.col] = r
-			s.col++
-		}
-	}
-	return len(p), nil
-}
-
-func (s *terminal) line() {
-	for len(s.rows) <= s.row {
-		s.rows = append(s.rows, nil)
-	}
-}
-
-func (s *terminal) text() string {
-	var b strings.Builder
-	for _, r := range s.rows {
-		b.WriteString(string(r) + "\n")
-	}
-	return strings.TrimRight(b.String(), "\n")
-}
-
-func TestScreenRedrawsInPlace(t *testing.T) {
-	var term terminal
-	s := &screen{out: &term}
-	s.draw([]string{"one", "two", "three"}, 80)
-	s.draw([]string{"one", "TWO!", "three"}, 80)
-	if got := term.text(); got != "one\nTWO!\nthree" {
-		t.Errorf("after a change:\n%s", got)
-	}
-	s.draw([]string{"1"}, 80)
-	if got := term.text(); got != "1" {
-		t.Errorf("after shrinking:\n%s", got)
-	}
-	s.above("a message")
-	s.draw([]string{"1", "2"}, 80)
-	if got := term.text(); got != "a message\n1\n2" {
-		t.Errorf("after a message and growing:\n%s", got)
-	}
-	s.draw([]string{"1", "2"}, 40)
-	if got := term.text(); got != "a message\n1\n2" {
-		t.Errorf("after resizing:\n%s", got)
-	}
-	s.end()
-	fmt.Fprint(&term, "prompt")
-	if got := term.text(); got != "a message\n1\n2\nprompt" {
-		t.Errorf("at the end:\n%s", got)
-	}
-}
-
-func TestScreenWritesNothingWithoutAChange(t *testing.T) {
-	var out bytes.Buffer
-	s := &screen{out: &out}
-	s.draw([]string{"one"}, 80)
-	out.Reset()
-	s.draw([]string{"one"}, 80)
-	if out.Len() > 0 {
-		t.Errorf("it writes %q", out.String())
 	}
 }
 
@@ -236,7 +134,7 @@ func TestForegroundLogLeavesOutWarningsAboutSinglePods(t *testing.T) {
 	}
 }
 
-func TestTheNameOfAContainerIsNeverCut(t *testing.T) {
+func TestTheNameOfAContainerIsCutLast(t *testing.T) {
 	for _, c := range []struct {
 		origin string
 		limit  int
@@ -244,7 +142,8 @@ func TestTheNameOfAContainerIsNeverCut(t *testing.T) {
 	}{
 		{"web/app", 20, "web/app"},
 		{"a-rather-long-name/app", 12, "a-rathe…/app"},
-		{"a-rather-long-name/application", 8, "…/application"},
+		{"a-rather-long-name/application", 13, "…/application"},
+		{"a-rather-long-name/application", 8, "…/appli…"},
 	} {
 		if got := cutOrigin(c.origin, c.limit); got != c.want {
 			t.Errorf("%s in %d cells: %s, want %s", c.origin, c.limit, got, c.want)

@@ -66,7 +66,7 @@ func (h *heldLines) take() string {
 // printOwn prints what berth logged.
 func (v *liveView) printOwn() {
 	for line := range strings.Lines(v.own.take()) {
-		v.screen.above(printable(strings.TrimRight(line, "\n")))
+		v.above(strings.TrimRight(line, "\n"))
 	}
 }
 
@@ -129,27 +129,49 @@ func (v *liveView) log(p *podState, l nodeapi.LogLine) {
 
 func (v *liveView) note(text string) {
 	for line := range strings.SplitSeq(text, "\n") {
-		v.screen.above("berth: " + printable(line))
+		v.above("berth: " + line)
 	}
+}
+
+// above prints a line that stays.
+func (v *liveView) above(line string) {
+	if width, height := v.size(); v.screen.resized(width, height) {
+		v.draw(time.Now(), width, height)
+	}
+	v.screen.above(printable(line))
 }
 
 func (v *liveView) flush() {}
 
 func (v *liveView) tick(now time.Time) {
 	v.printOwn()
+	width, height := v.size()
+	if v.screen.resized(width, height) {
+		v.dirty = true
+	}
 	// Ages change once a second.
 	if !v.dirty && now.Sub(v.drawn) < time.Second {
 		return
 	}
+	v.draw(now, width, height)
+}
+
+func (v *liveView) draw(now time.Time, width, height int) {
 	v.dirty, v.drawn = false, now
-	width, height := v.size()
-	v.screen.draw(v.frame(now, width, height-1), width)
+	// The cursor is on the line after the frame.
+	v.screen.draw(v.frame(now, width, height-1), width, height)
 }
 
 // frame is what is shown in so many lines: the table, a line between, the logs.
 func (v *liveView) frame(now time.Time, width, height int) []string {
-	logHeight := min(len(v.logs), max(height/3, min(height-3, 8)))
+	logHeight := max(0, min(len(v.logs), max(height/3, min(height-3, 8))))
+	if height <= leastForTitle {
+		logHeight = 0 // what is so low shows how the pods are
+	}
 	lines := table(v.board.pods, now, width, height-logHeight-1, v.style)
+	if logHeight == 0 {
+		lines = table(v.board.pods, now, width, height, v.style)
+	}
 	if room := height - len(lines) - 1; room > logHeight {
 		logHeight = min(len(v.logs), room)
 	}
@@ -158,11 +180,22 @@ func (v *liveView) frame(now time.Time, width, height int) []string {
 	}
 	lines = append(lines, v.style.dim(strings.Repeat("─", width)))
 	for _, l := range v.logs[len(v.logs)-logHeight:] {
-		origin := cutOrigin(l.origin, max(width/3, 8))
-		text := cut(printable(l.text), max(width-cells(origin)-3, 0))
-		lines = append(lines, v.style.origin(l.colour, origin)+v.style.dim(" | ")+text)
+		lines = append(lines, v.logLine(l, width))
 	}
 	return lines
+}
+
+// leastForOrigin is how wide a terminal must be for the names of those who wrote
+// the lines. On a narrower one the colour tells.
+const leastForOrigin = 20
+
+func (v *liveView) logLine(l logRow, width int) string {
+	if width < leastForOrigin {
+		return v.style.origin(l.colour, cut("| ", width)) + cut(printable(l.text), width-2)
+	}
+	origin := cutOrigin(l.origin, max(width/3, 8))
+	text := cut(printable(l.text), width-cells(origin)-3)
+	return v.style.origin(l.colour, origin) + v.style.dim(" | ") + text
 }
 
 func (v *liveView) end() {

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +22,18 @@ func (s *Server) pods(w http.ResponseWriter, _ *http.Request) error {
 		list.Items = append(list.Items, *p)
 	}
 	return answer(w, &list)
+}
+
+// describe tells all that is known of pods. Parameters: uid (repeated).
+func (s *Server) describe(w http.ResponseWriter, r *http.Request) error {
+	if err := r.ParseForm(); err != nil {
+		return badRequest{err}
+	}
+	var uids []types.UID
+	for _, uid := range r.Form["uid"] {
+		uids = append(uids, types.UID(uid))
+	}
+	return answer(w, s.cfg.Agent.Describe(uids))
 }
 
 func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
@@ -72,7 +86,8 @@ func (s *Server) stopPod(w http.ResponseWriter, r *http.Request) error {
 }
 
 // deletePod ends the pod of that name, or that with the uid if one is given. When
-// a run asks, it follows the pod no more, and the pod goes on if another does.
+// a run asks, it follows the pod no more, and the pod goes on if another does. With
+// waited, a duration, the pod stays listed: the run has given up.
 func (s *Server) deletePod(w http.ResponseWriter, r *http.Request) error {
 	g, err := grace(r)
 	if err != nil {
@@ -85,8 +100,20 @@ func (s *Server) deletePod(w http.ResponseWriter, r *http.Request) error {
 			if s.runs.release(run, uid) {
 				return fmt.Errorf("%w: %s/%s", errFollowed, namespace, name)
 			}
+			// The run may not have heard of it yet; what has ended stays listed.
+			if s.hasEnded(uid) {
+				return fmt.Errorf("%w: %s/%s", errEnded, namespace, name)
+			}
 		}
-		if !s.cfg.Agent.DeleteUID(uid, g) {
+		end := func() bool { return s.cfg.Agent.DeleteUID(uid, g) }
+		if text := r.FormValue("waited"); text != "" {
+			waited, err := time.ParseDuration(text)
+			if err != nil {
+				return badRequest{fmt.Errorf("waited is %q, want a time such as 90s", text)}
+			}
+			end = func() bool { return s.cfg.Agent.TimeOut(uid, waited, g) }
+		}
+		if !end() {
 			return fmt.Errorf("%w: %s/%s with uid %s", agent.ErrNoPod, namespace, name, uid)
 		}
 		return answer(w, agent.Ref{Namespace: namespace, Name: name, UID: uid})
@@ -96,6 +123,12 @@ func (s *Server) deletePod(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	return answer(w, ref)
+}
+
+func (s *Server) hasEnded(uid types.UID) bool {
+	return slices.ContainsFunc(s.cfg.Agent.Pods(), func(p *corev1.Pod) bool {
+		return p.UID == uid && p.DeletionTimestamp == nil && terminal(&p.Status)
+	})
 }
 
 // watch sends updates, one JSON object a line: those that make up the present

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -171,6 +172,16 @@ func (c *Client) Pods(ctx context.Context) ([]corev1.Pod, error) {
 	return list.Items, err
 }
 
+// Describe tells all that is known of the pods with these uids.
+func (c *Client) Describe(ctx context.Context, uids []types.UID) (all []agent.Description, err error) {
+	q := url.Values{}
+	for _, uid := range uids {
+		q.Add("uid", string(uid))
+	}
+	err = c.call(ctx, "GET", "/berth/v1/describe", q, nil, &all)
+	return all, err
+}
+
 // Apply asks for objects and returns the pods' names in the order given. A run
 // that watches follows them from then on; empty: no run.
 func (c *Client) Apply(ctx context.Context, o agent.Objects, run string) (refs []agent.Ref, err error) {
@@ -236,18 +247,37 @@ func (c *Client) DeleteRef(ctx context.Context, ref agent.Ref, grace *int64) err
 	return c.call(ctx, "DELETE", podPath(ref.Namespace, ref.Name), q, nil, &ref)
 }
 
-// Release says that a run follows a pod no more, and ends exactly that pod unless
-// another run follows it: then followed is true.
-func (c *Client) Release(ctx context.Context, run string, ref agent.Ref, grace *int64) (followed bool, err error) {
+// Released is what becomes of a pod that a run lets go of.
+type Released int
+
+// What becomes of a pod that a run lets go of.
+const (
+	Ends     Released = iota // it was asked to end
+	Followed                 // it goes on, because another run follows it
+	HadEnded                 // it had ended already, and stays listed
+)
+
+// Release says that a run follows a pod no more, and asks exactly that pod to end
+// where that is left to do. A pod that the run has waited for in vain, for so long,
+// stays listed; 0: it goes.
+func (c *Client) Release(ctx context.Context, run string, ref agent.Ref, waited time.Duration, grace *int64) (Released, error) {
 	q := graceQuery(grace)
 	q.Set("uid", string(ref.UID))
 	q.Set("run", run)
-	err = c.call(ctx, "DELETE", podPath(ref.Namespace, ref.Name), q, nil, &ref)
-	var answer *Error
-	if errors.As(err, &answer) && answer.Code == http.StatusConflict {
-		return true, nil
+	if waited > 0 {
+		q.Set("waited", waited.String())
 	}
-	return false, err
+	err := c.call(ctx, "DELETE", podPath(ref.Namespace, ref.Name), q, nil, &ref)
+	var answer *Error
+	if errors.As(err, &answer) {
+		switch answer.Code {
+		case http.StatusConflict:
+			return Followed, nil
+		case http.StatusGone:
+			return HadEnded, nil
+		}
+	}
+	return Ends, err
 }
 
 func runQuery(run string) url.Values {

@@ -43,7 +43,7 @@ func (c *Client) RemoveImage(ctx context.Context, ref string) error {
 	return c.call(ctx, "DELETE", "/berth/v1/images/"+url.PathEscape(ref), nil, nil, &struct{}{})
 }
 
-// PruneImages removes images without a name, or all that no container uses.
+// PruneImages removes images that no container uses: those without a tag, or all.
 func (c *Client) PruneImages(ctx context.Context, all bool) (p Pruned, err error) {
 	q := url.Values{}
 	if all {

@@ -12,6 +12,9 @@ import (
 // errFollowed says that a pod goes on because another run follows it.
 var errFollowed = errors.New("another berth run follows the pod")
 
+// errEnded says that a pod need not be asked to end.
+var errEnded = errors.New("the pod has ended")
+
 // followers are the runs that watch, and the pods that each follows. The zero
 // value is ready to use, by several goroutines.
 type followers struct {

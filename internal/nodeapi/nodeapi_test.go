@@ -125,6 +125,20 @@ func (f *fakeAgent) DeleteUID(uid types.UID, g *int64) bool {
 	return uid == "u"
 }
 
+func (f *fakeAgent) TimeOut(uid types.UID, waited time.Duration, g *int64) bool {
+	f.call("time out uid %s after %s %s", uid, waited, graceText(g))
+	return uid == "u"
+}
+
+func (f *fakeAgent) Describe(uids []types.UID) (all []agent.Description) {
+	for _, p := range f.Pods() {
+		if slices.Contains(uids, p.UID) {
+			all = append(all, agent.Description{Pod: p, Events: []agent.PastEvent{{Count: 3}}})
+		}
+	}
+	return all
+}
+
 func (f *fakeAgent) Known(uid types.UID) bool {
 	return slices.ContainsFunc(f.Pods(), func(p *corev1.Pod) bool { return p.UID == uid })
 }

@@ -27,6 +27,8 @@ type Agent interface {
 	Told(uids []types.UID)
 	// Pods lists all pods with their newest status.
 	Pods() []*corev1.Pod
+	// Describe tells all that is known of the pods with these uids.
+	Describe(uids []types.UID) []agent.Description
 	// Watch calls fn with the newest status of each pod, then with all that
 	// happens, until ctx ends or fn fails.
 	Watch(ctx context.Context, fn func(u agent.Update, lost int) error) error
@@ -34,8 +36,10 @@ type Agent interface {
 	// only shorten the pod's own.
 	Stop(namespace, name string, grace *int64) (agent.Ref, error)
 	Delete(namespace, name string, grace *int64) (agent.Ref, error)
-	// DeleteUID is Delete for exactly that pod; it says whether it is known.
+	// DeleteUID is Delete for exactly that pod; it says whether it is known. TimeOut
+	// is Stop, likewise, for who has waited so long for the pod in vain.
 	DeleteUID(uid types.UID, grace *int64) bool
+	TimeOut(uid types.UID, waited time.Duration, grace *int64) bool
 	// Known says whether something of the pod is left.
 	Known(uid types.UID) bool
 	// LogDir is the folder of a container's log files.
@@ -89,6 +93,7 @@ func New(cfg Config) (*Server, error) {
 		"POST /berth/v1/leave":                       s.leave,
 		"POST /berth/v1/apply":                       s.apply,
 		"POST /berth/v1/told":                        s.told,
+		"GET /berth/v1/describe":                     s.describe,
 		"GET /berth/v1/watch":                        s.watch,
 		"GET /berth/v1/logs":                         s.logs,
 		"POST /berth/v1/pods/{namespace}/{pod}/stop": s.stopPod,
@@ -166,6 +171,8 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.Is(err, errFollowed):
 		code = http.StatusConflict
+	case errors.Is(err, errEnded):
+		code = http.StatusGone
 	case errors.Is(err, agent.ErrNoPod), errors.Is(err, agent.ErrNoContainer), errors.Is(err, imagestore.ErrNotFound):
 		code = http.StatusNotFound
 	case errors.As(err, &bad), errors.Is(err, imagestore.ErrInvalidReference), errors.Is(err, imagestore.ErrAmbiguous):
