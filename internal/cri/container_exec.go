@@ -86,6 +86,10 @@ func (s *Service) exec(ctx context.Context, c *container, cmd []string, st strea
 	if err != nil {
 		return shim.Exit{}, fmt.Errorf("cannot execute in container %s: %w", c.id, err)
 	}
+	words := &lastWords{w: io.Discard}
+	if st.stderr != nil {
+		words.w, st.stderr = st.stderr, words
+	}
 	exit, err := s.cfg.Shim.Exec(ctx, shim.ExecRequest{
 		ID:      c.id,
 		ExecID:  newID()[:16],
@@ -97,7 +101,7 @@ func (s *Service) exec(ctx context.Context, c *container, cmd []string, st strea
 		Resize:  st.resize,
 		Timeout: timeout,
 	})
-	if err != nil {
+	if err := words.end(err); err != nil {
 		return exit, fmt.Errorf("cannot execute in container %s: %w", c.id, err)
 	}
 	if !exit.Known {
