@@ -341,6 +341,7 @@ func TestCompletionKnowsPodsAndContainers(t *testing.T) {
 		{[]string{"logs", ""}, "web\n"},
 		{[]string{"exec", "web", "--container", ""}, "main\n"},
 		{[]string{"stop", "w"}, "web\n"},
+		{[]string{"describe", ""}, "web\n"},
 	} {
 		args := append([]string{"__complete", c.args[0], "--root", n.root}, c.args[1:]...)
 		cmd := n.command("version")

@@ -137,7 +137,7 @@ func TestInterruptStopsInOrder(t *testing.T) {
 func TestSecondInterruptKills(t *testing.T) {
 	n := newNode(t)
 	r := n.start("run", n.file(pod("stubborn", "Always", 3600, "ignore-term")))
-	r.await(`^stubborn: ready`)
+	r.await(`^stubborn/main \| ignoring SIGTERM$`)
 	r.signal(syscall.SIGTERM)
 	r.await("^berth: stopping the pods; once more kills them$")
 	time.Sleep(2 * oneRequest) // or it would be the same request

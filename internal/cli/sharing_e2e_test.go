@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -30,12 +31,15 @@ func TestRunsOutliveTheOneThatHostsTheAgent(t *testing.T) {
 
 func TestAnEndThatNobodyHeardIsTold(t *testing.T) {
 	n := newNode(t)
-	file := n.file(pod("job", "Never", 1, "exit", "7", "--after", "0.3s"))
+	file := n.file(pod("job", "Never", 1, "exit", "7", "--after", "0.5s"))
 	for i := range 3 {
-		first := n.start("run", file)
-		first.await(`^job/main: running`)
-		uid := n.one("job").UID
+		first := n.start("run", "-o", "json", file)
+		first.await(`"running":\{"startedAt"`)
 		first.signal(syscall.SIGKILL)
+		var begun record
+		for _, line := range first.lines() {
+			_ = json.Unmarshal([]byte(line), &begun) // berth's own log is between
+		}
 		first.wait()
 		time.Sleep(time.Duration(i) * 400 * time.Millisecond)
 		out, code := n.berth("run", file)
@@ -43,8 +47,8 @@ func TestAnEndThatNobodyHeardIsTold(t *testing.T) {
 			t.Errorf("the run after it was killed ends with %d:\n%s", code, out)
 		}
 		now := n.one("job").UID
-		if uid != now {
-			t.Errorf("the pod ran twice: as %s, then as %s", uid, now)
+		if begun.UID != now {
+			t.Errorf("the pod ran twice: as %s, then as %s", begun.UID, now)
 		}
 		// Now that its end was told, it runs anew.
 		if out, code := n.berth("run", file); code != 7 {

@@ -51,7 +51,7 @@ func TestPodsThatAreBeingStoppedSaySo(t *testing.T) {
 	pulls := strings.ReplaceAll(pod("pulls", "Always", 1, "serve"), "berth.local/demo:latest", silentRegistry(t)+"/nothing:1")
 	run := n.start("run", n.file(hooked+pod("stubborn", "Always", 600, "ignore-term")+pulls))
 	run.await(`^hooked: ready`)
-	run.await(`^stubborn: ready`)
+	run.await(`^stubborn/main \| ignoring SIGTERM$`)
 	n.eventually("pulls", "ps")
 	stops := n.start("stop", "hooked", "stubborn")
 	for _, name := range []string{"hooked", "stubborn"} {

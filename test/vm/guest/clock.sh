@@ -5,7 +5,7 @@ set -eu
 . guest/lib.sh
 
 uptime_s() { cut -d. -f1 /proc/uptime; }
-restarts() { berth ps | awk -v p="$1" '$2 == p {print $(NF-1)}'; }
+restarts() { berth ps "$1" -o json | sed -n 's/.*"restartCount": *\([0-9]*\).*/\1/p' | awk '{n += $1} END {print n + 0}'; }
 marks() { berth exec steady -c web -- /berth-demo cat /probes/marks | tr -dc x | wc -c; }
 lines() { grep -c . /tmp/follow || :; }
 set_clock() { # by so many seconds
