@@ -2,7 +2,8 @@
 # Measures berth, and beside it, in the same run, the kubelet with containerd.
 # Usage: run.sh [--no-peers|--cri] [TEST…]   tests: start bare burst restart probes comeback
 # With --cri it is the kubelet with berth cri that is measured beside the kubelet
-# with containerd.
+# with containerd, and what the kubelet complains of, and what it does with pods
+# (peers/check.sh).
 # The peers are built once into .cache/bench (eight minutes on two cores).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -10,7 +11,7 @@ peers=yes
 default=bare,start,burst,restart,probes,comeback
 case ${1:-} in
 --no-peers) peers=no; shift ;;
---cri) peers=cri default=bare,start,burst,restart; shift ;;
+--cri) peers=cri; shift ;;
 esac
 tests=$(IFS=,; echo "${*:-$default}")
 cache=$PWD/.cache/bench
@@ -54,16 +55,19 @@ peer() {
 
 # under_kubelet RUNTIME: the kubelet with containerd or with berth cri
 under_kubelet() {
-	export BIN=$cache/peers DIR=$work/$1 RUNTIME=$1 BERTH=$PWD/bin/berth
+	local runtime='containerd -c|/containerd-shim-runc-v2 |^/pause'
+	[ "$1" = containerd ] || runtime="berth cri --root $work/|berth-shim serve --run $work/"
+	export BIN=$cache/peers DIR=$work/$1 RUNTIME=$1 BERTH=${BERTH:-$PWD/bin/berth}
 	test/bench/peers/build.sh kubernetes etcd containerd runc >&2
 	trap 'test/bench/peers/down.sh; rm -rf "$work"' EXIT
 	test/bench/peers/control-plane-up.sh >&2
 	IMAGES="$cache/images/pause.tar $cache/images/busybox.tar" test/bench/peers/kubelet-up.sh >&2
 	"$cache/nodebench" -kubeconfig "$DIR/kubeconfig" -node kubelet-1 -scratch "$scratch" -tests "$tests" \
-		-procs "kubelet=kubelet --config,runtime=containerd -c|/containerd-shim-runc-v2 |^/pause|berth cri |berth-shim serve --run $DIR" >"$cache/cri-$1.json"
-	cp "$DIR/node-kubelet-1/log/kubelet.log" "$cache/kubelet-$1.log"
+		-restart-agent "test/bench/again.sh $DIR/pids/$1 $DIR/$1-again.log" \
+		-procs "kubelet=kubelet --config,runtime=$runtime" >"$cache/cri-$1.json"
+	test/bench/peers/check.sh >"$cache/check-$1.txt" || true # told at the end
 	test/bench/peers/down.sh
-	[ "$1" != berth ] || bin/berth cleanup --force --root "$DIR/node-kubelet-1/berth" >&2
+	cp "$DIR/node-kubelet-1/log/kubelet.log" "$cache/kubelet-$1.log"
 }
 
 berth() {
@@ -86,6 +90,13 @@ if [ "$peers" = cri ]; then
 	under_kubelet containerd
 	under_kubelet berth
 	go run ./test/bench/table -cri "$cache/cri-berth.json" "$cache/cri-containerd.json"
+	echo
+	for runtime in containerd berth; do
+		echo "$(grep -c ^ok "$cache/check-$runtime.txt") checks of the kubelet over $runtime went well$(grep -v ^ok "$cache/check-$runtime.txt" | sed '1s/^/, but:\n/')"
+	done
+	echo
+	go run ./test/bench/kubeletlog "$cache/kubelet-berth.log" "$cache/kubelet-containerd.log"
+	! grep -q ^FAILED "$cache/check-berth.txt"
 	exit
 fi
 if [ "$peers" = yes ]; then

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Builds the peers that berth is measured and tested against into $BIN, each from its published Go module.
 # Usage: BIN=dir ./build.sh [kubernetes] [etcd] [containerd] [runc] [critest] [crictl]   (none named: all)
-# First build about 8 minutes on 2 cores; afterwards seconds, from Go's build cache. runc needs gcc, libseccomp-dev, pkg-config.
+# About 8 minutes on 2 cores; what is there already in its version is left. runc needs gcc, libseccomp-dev, pkg-config.
 set -eu
 BIN=$(realpath -m "${BIN:?set BIN to a folder}"); mkdir -p "$BIN"
 KUBE=1.37.2 ETCD=3.6.15 CONTAINERD=2.4.2 RUNC=1.5.3 CRITOOLS=1.37.0
@@ -33,5 +33,18 @@ build_critest() {
   printf '//go:build tools\n\npackage tools\n\nimport _ "sigs.k8s.io/cri-tools/pkg/validate"\n' >tools.go
   go mod tidy >/dev/null 2>&1; go test -c -o "$BIN/critest" sigs.k8s.io/cri-tools/cmd/critest
 }
-for p in ${@:-kubernetes etcd containerd runc crictl critest}; do echo "building $p"; (build_$p); done
-ls -l "$BIN"
+# built MODULE VERSION PROGRAM…: they are there, of this version
+built() {
+  module=$1 version=$2; shift 2
+  for program; do go version -m "$BIN/$program" 2>/dev/null | awk -v m="$module" -v v="v$version" '$2==m && $3==v{found=1} END{exit !found}' || return 1; done
+}
+built_kubernetes() { built k8s.io/kubernetes $KUBE kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl; }
+built_etcd() { built go.etcd.io/etcd/server/v3 $ETCD etcd; }
+built_containerd() { built github.com/containerd/containerd/v2 $CONTAINERD containerd ctr containerd-shim-runc-v2; }
+built_runc() { built github.com/opencontainers/runc $RUNC runc; }
+built_crictl() { built sigs.k8s.io/cri-tools $CRITOOLS crictl; }
+built_critest() { built sigs.k8s.io/cri-tools $CRITOOLS critest; }
+for p in ${@:-kubernetes etcd containerd runc crictl critest}; do
+  built_$p && continue
+  echo "building $p"; (build_$p)
+done

@@ -44,6 +44,8 @@ var criRows = []row{
 	{"100 idle pods: of it anonymous", []string{"burst", "idle", "runtime", "anonymous_mib"}, "MiB", "20 times"},
 	{"100 idle pods: CPU of the runtime", []string{"burst", "idle", "runtime", "cores"}, "core", ""},
 	{"100 idle pods: CPU of the kubelet", []string{"burst", "idle", "kubelet", "cores"}, "core", ""},
+	{"100 pods with 200 http probes/s: CPU of the runtime", []string{"probes", "cost", "runtime", "cores"}, "core", ""},
+	{"runtime killed and started with 100 pods: until a change is reported", []string{"comeback", "kill_to_next_change_s"}, "s", ""},
 }
 
 func main() {
