@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // text is what a running berth has printed.
@@ -46,7 +48,7 @@ func TestAnEndThatNobodyHeardIsTold(t *testing.T) {
 		if code != 7 || strings.Count(out, "job: failed") != 1 {
 			t.Errorf("the run after it was killed ends with %d:\n%s", code, out)
 		}
-		now := n.one("job").UID
+		now := n.uid("job")
 		if begun.UID != now {
 			t.Errorf("the pod ran twice: as %s, then as %s", begun.UID, now)
 		}
@@ -54,10 +56,18 @@ func TestAnEndThatNobodyHeardIsTold(t *testing.T) {
 		if out, code := n.berth("run", file); code != 7 {
 			t.Errorf("the next run ends with %d:\n%s", code, out)
 		}
-		if n.one("job").UID == now {
+		if n.uid("job") == now {
 			t.Error("the pod did not run anew")
 		}
 	}
+}
+
+var uidText = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+// uid is that of a pod in berth ps, whatever berth logs beside it.
+func (n *node) uid(name string) types.UID {
+	n.t.Helper()
+	return types.UID(uidText.FindString(n.must("ps", name, "-o", "wide")))
 }
 
 func TestInterruptKeepsPodsThatHaveEnded(t *testing.T) {
