@@ -85,8 +85,8 @@ func (a Action) Key() Key {
 	return k
 }
 
-// compare orders keys, in no telling way.
-func (k Key) compare(o Key) int {
+// Compare orders keys, in no telling way.
+func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Container, o.Container), cmp.Compare(k.Attempt, o.Attempt),
 		cmp.Compare(k.ID, o.ID), cmp.Compare(k.Until, o.Until))
 }

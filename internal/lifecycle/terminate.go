@@ -165,7 +165,7 @@ func (v *view) removalRules() {
 // can be seen already. It answers whether there is any.
 func (v *view) letEnd(kinds ...ActionKind) bool {
 	any := false
-	for _, k := range slices.SortedFunc(slices.Values(v.in.UnderWay), Key.compare) {
+	for _, k := range slices.SortedFunc(slices.Values(v.in.UnderWay), Key.Compare) {
 		if !slices.Contains(kinds, k.Kind) {
 			continue
 		}

@@ -108,7 +108,7 @@ func (w *scenarioWorld) nextCommand(next func() int) string {
 	name := names[next()%len(names)]
 	kind := next() % 32
 	if kind < 14 && len(w.in.UnderWay) > 0 {
-		keys := slices.SortedFunc(slices.Values(w.in.UnderWay), Key.compare)
+		keys := slices.SortedFunc(slices.Values(w.in.UnderWay), Key.Compare)
 		k := keys[next()%len(keys)]
 		what := string(k.Kind)
 		if k.Container != "" {

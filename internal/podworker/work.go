@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -33,20 +34,7 @@ func (w *Worker) underWay() []lifecycle.Key {
 	if len(w.working) == 0 {
 		return nil
 	}
-	keys := make([]lifecycle.Key, 0, len(w.working))
-	for k := range w.working {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b lifecycle.Key) int {
-		if a.String() != b.String() {
-			if a.String() < b.String() {
-				return -1
-			}
-			return 1
-		}
-		return int(min(max(a.Until-b.Until, -1), 1))
-	})
-	return keys
+	return slices.SortedFunc(maps.Keys(w.working), lifecycle.Key.Compare)
 }
 
 // reconcile starts the work that is wanted and not under way, and cancels what

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -65,20 +66,7 @@ type work struct {
 }
 
 func (a *agent) underWay() []lifecycle.Key {
-	keys := make([]lifecycle.Key, 0, len(a.working))
-	for k := range a.working {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(x, y lifecycle.Key) int {
-		if x.String() != y.String() {
-			if x.String() < y.String() {
-				return -1
-			}
-			return 1
-		}
-		return int(min(max(x.Until-y.Until, -1), 1))
-	})
-	return keys
+	return slices.SortedFunc(maps.Keys(a.working), lifecycle.Key.Compare)
 }
 
 func (a *agent) input() lifecycle.Input {
