@@ -38,6 +38,7 @@ if [ ! -f "$cache/images/busybox.tar" ]; then
 	go run ./test/bench/images -o "$cache/images" -busybox "$(command -v busybox)" -pause "$cache/images/pause"
 fi
 work=$(mktemp -d)
+chmod 711 "$work" # users of pods' user namespaces pass through
 scratch=$work/scratch
 mkdir "$scratch"
 

@@ -80,7 +80,11 @@ func sample(procs []proc) (map[string]*use, error) {
 	if err != nil {
 		return nil, err
 	}
+	self := filepath.Join("/proc", strconv.Itoa(os.Getpid())) // its arguments hold the patterns
 	for _, dir := range dirs {
+		if dir == self {
+			continue
+		}
 		cmd, err := os.ReadFile(filepath.Join(dir, "cmdline"))
 		if err != nil || len(cmd) == 0 {
 			continue // it has ended, or is the kernel's
