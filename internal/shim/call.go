@@ -2,6 +2,8 @@ package shim
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -56,6 +58,44 @@ func (c *Client) cancel(ctx context.Context, call uint64) {
 	defer cancel()
 	// An error means that the connection is lost.
 	_, _ = shimpb.NewShimClient(conn).Cancel(cctx, &shimpb.CancelRequest{Call: call})
+}
+
+// begin hands over the streams of an exec or an attachment and makes the call f that
+// begins it. ctx does not end that call: cancelWith does, and then the shim answers
+// after everything of it is dead.
+func begin[T any](ctx context.Context, c *Client, s *streams, token uint64, f func(context.Context, shimpb.ShimClient) (T, error)) (T, error) {
+	leave, err := c.gate.Enter(ctx)
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	defer leave()
+	if err := s.send(ctx, c, token); err != nil {
+		var zero T
+		return zero, err
+	}
+	ctx = context.WithoutCancel(ctx)
+	return ask(ctx, c, func(api shimpb.ShimClient) (T, error) { return f(ctx, api) })
+}
+
+// await returns when an exec or an attachment is over that was begun, upgrades or
+// not. ErrGone says that it went with its shim.
+func (c *Client) await(ctx context.Context, token uint64) (*shimpb.ExecResponse, error) {
+	calling := context.WithoutCancel(ctx) // cancelWith ends it
+	for {
+		resp, err := ask(calling, c, func(api shimpb.ShimClient) (*shimpb.ExecResponse, error) {
+			return api.Await(calling, &shimpb.AwaitRequest{Token: token})
+		})
+		switch {
+		case errors.Is(err, ErrNotFound):
+			return nil, fmt.Errorf("%w: %w", ErrGone, err)
+		case !errors.Is(err, ErrGone):
+			return resp, err
+		}
+		if _, cerr := c.connection(ctx); cerr != nil {
+			return nil, fmt.Errorf("%w: %w", ErrGone, cerr)
+		}
+	}
 }
 
 func timeOf(unixNano int64) time.Time {

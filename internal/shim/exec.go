@@ -30,12 +30,8 @@ func (c *Client) Exec(ctx context.Context, r ExecRequest) (Exit, error) {
 	}
 	req := &shimpb.ExecRequest{
 		Id: r.ID, ExecId: r.ExecID, Process: proc, Token: newToken(), Timeout: int64(r.Timeout), Tty: r.TTY,
+		BeginOnly: true,
 	}
-	leave, err := c.gate.Enter(ctx)
-	if err != nil {
-		return Exit{}, err
-	}
-	defer leave()
 	var s streams
 	defer s.closeAll()
 	if r.TTY {
@@ -47,16 +43,13 @@ func (c *Client) Exec(ctx context.Context, r ExecRequest) (Exit, error) {
 	if err != nil {
 		return Exit{}, fmt.Errorf("cannot make pipes for exec in container %q: %w", r.ID, err)
 	}
-	if err := s.send(ctx, c, req.Token); err != nil {
-		return Exit{}, err
-	}
 	defer c.cancelWith(ctx, req.Token)()
-
-	// Not ctx: when it ends, the shim is told and answers after everything of
-	// the exec is dead. The call itself ends with the connection at the latest.
-	resp, err := once(context.WithoutCancel(ctx), c, func(api shimpb.ShimClient) (*shimpb.ExecResponse, error) {
-		return api.Exec(context.WithoutCancel(ctx), req)
+	resp, err := begin(ctx, c, &s, req.Token, func(ctx context.Context, api shimpb.ShimClient) (*shimpb.ExecResponse, error) {
+		return api.Exec(ctx, req)
 	})
+	if err == nil && resp.Begun { // else the shim knows no Await, and it is over
+		resp, err = c.await(ctx, req.Token)
+	}
 	if err != nil {
 		return Exit{}, err
 	}

@@ -204,6 +204,23 @@ func TestUpgradeKeepsWhatIsOpen(t *testing.T) {
 	stop()
 	<-attached
 
+	// inherited is what a process has from the shim.
+	inherited := func(id string) []string {
+		t.Helper()
+		signals, files := n.bundle(id+"-signals", nil, "status", "SigBlk:", "SigIgn:"), n.bundle(id+"-files", nil, "fds")
+		n.start(signals)
+		n.start(files)
+		n.wait(signals.ID)
+		n.wait(files.ID)
+		list := n.entries(signals.LogPath)
+		for _, file := range n.entries(files.LogPath) {
+			file, _, _ = strings.Cut(strings.ReplaceAll(file, id, ""), "[") // pipe:[123]: numbers differ
+			list = append(list, file)
+		}
+		return list
+	}
+	first := inherited("first")
+
 	renamed := tty.LogPath + ".old"
 	if err := os.Rename(tty.LogPath, renamed); err != nil {
 		t.Fatal(err)
@@ -214,6 +231,9 @@ func TestUpgradeKeepsWhatIsOpen(t *testing.T) {
 	n.upgrade(nextBinary)
 	if after := n.openFiles(); !slices.Equal(before, after) {
 		t.Errorf("open after one upgrade:\n%q\nafter three:\n%q", before, after)
+	}
+	if after := inherited("then"); !slices.Equal(after, first) {
+		t.Errorf("a process has\n%q\nand had before the upgrades\n%q", after, first)
 	}
 
 	if err := n.Resize(n.ctx, "tty", "", 90, 30); err != nil {
@@ -281,34 +301,55 @@ func TestUpgradeIsRefused(t *testing.T) {
 	vanishing := script(`rm "$0"; echo '{"version":"x","protocol":2,"minProtocol":1,"state":1,"handover":1}'`)
 	check("gone in between", vanishing, nil)
 
-	ctx, stop := context.WithCancel(n.ctx)
-	ended := make(chan error, 1)
-	go func() {
-		_, err := n.Exec(ctx, shim.ExecRequest{ID: "a", Process: process("sleep")})
-		ended <- err
-	}()
+	// What is there can't be read by the next program.
+	broken := filepath.Join(n.run, "containers", "broken")
+	if err := os.MkdirAll(broken, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(broken, "state.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check("strange state", nextBinary, nil)
+	if err := n.Upgrade(n.ctx, nextBinary); err == nil || !strings.Contains(err.Error(), `it says: berth-shim: cannot go on with container "broken": version is 0, want 1`) {
+		t.Errorf("strange state: %v", err)
+	}
+	if err := os.RemoveAll(broken); err != nil {
+		t.Fatal(err)
+	}
+
+	// A call that takes long, of this client and of another one.
 	other, err := shim.Dial(n.ctx, n.run, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	n.until("the exec runs", func() bool {
-		for _, pattern := range []string{"/sys/fs/cgroup/*", "/sys/fs/cgroup"} {
-			if found, _ := filepath.Glob(pattern + n.cgroup + "/a/berth-exec-*"); len(found) > 0 {
-				return true
-			}
-		}
-		return false
+	busy := filepath.Join(n.dir, "busy")
+	if err := os.WriteFile(busy, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	slow := n.bundle("slow", func(s *specs.Spec) {
+		s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "echo > " + busy + ".begun; while [ -e " + busy + " ]; do sleep 0.1; done"}}}}
+	}, "exit", "4")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.Create(n.ctx, slow)
+		ended <- err
+	}()
+	n.until("the hook runs", func() bool {
+		_, err := os.Stat(busy + ".begun")
+		return err == nil
 	})
 	if err := n.Upgrade(n.ctx, nextBinary); !errors.Is(err, shim.ErrState) {
-		t.Errorf("with an exec of this client: %v", err)
+		t.Errorf("with a call of this client: %v", err)
 	}
 	if err := other.Upgrade(n.ctx, nextBinary); !errors.Is(err, shim.ErrState) {
-		t.Errorf("with an exec of another client: %v", err)
+		t.Errorf("with a call of another client: %v", err)
 	}
-	stop()
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("the exec ends with %v", err)
+	if err := os.Remove(busy); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the call: %v", err)
 	}
 	n.upgrade(nextBinary)
 	if err := n.Signal(n.ctx, "a", syscall.SIGKILL, false); err != nil {
@@ -318,6 +359,12 @@ func TestUpgradeIsRefused(t *testing.T) {
 		t.Errorf("exit is %+v", e)
 	}
 	n.numbered(r.LogPath)
+	if _, err := n.Start(n.ctx, "slow"); err != nil {
+		t.Fatal(err)
+	}
+	if e := n.wait("slow"); e.Code != 4 {
+		t.Errorf("exit is %+v", e)
+	}
 }
 
 // A new program that is right by its own account and ends at once costs no

@@ -49,11 +49,12 @@ func (s *Server) adoptAll(given *handover) error {
 		if !alive {
 			fd = -1
 		}
-		if err := s.adopt(c, fd, given.take(c.id)); err != nil {
+		if err := s.adopt(c, fd, given); err != nil {
 			s.log.Error("cannot adopt container", "id", c.id, "err", err)
 		}
 	}
 	if given != nil {
+		s.resumeSessions(given)
 		given.close()
 	}
 	s.sweepLibcontainer()
@@ -64,14 +65,10 @@ func (s *Server) adoptAll(given *handover) error {
 }
 
 // adopt takes over one container. pidfd is that of its first process, or -1 if
-// that is gone. given, which is adopt's from now on, is nil if no former program of
-// this process had the container.
-func (s *Server) adopt(c *container, pidfd int, given *kept) error {
+// that is gone. given is nil, or what a former program of this process hands over.
+func (s *Server) adopt(c *container, pidfd int, given *handover) error {
 	st := c.st
-	k := noneKept
-	if given != nil {
-		k = *given
-	}
+	k, wasOurs := given.take(c.id)
 	defer k.close()
 	close(c.made) // what follows is set before the process is watched
 	s.mu.Lock()
@@ -112,7 +109,7 @@ func (s *Server) adopt(c *container, pidfd int, given *kept) error {
 		return nil
 	}
 
-	killStrayExecs(st.CgroupPaths)
+	killStrayExecs(st.CgroupPaths, given.execGroups())
 	if st.LogPath != "" {
 		c.log = newLogFile(st.LogPath, st.LogMaxBytes, st.LogMaxFiles)
 		if err := c.log.takeOver(&k); err != nil {
@@ -120,10 +117,12 @@ func (s *Server) adopt(c *container, pidfd int, given *kept) error {
 			s.log.Warn("cannot open log", "id", c.id, "err", err)
 		}
 	}
+	resume := c.rejoin(&k) // before any output is read
 	if err := c.adoptStdio(st, &k); err != nil {
 		s.log.Error("standard streams of a container are lost", "id", c.id, "err", err)
 	}
-	if given == nil && c.endedUnread(st) {
+	resume()
+	if !wasOurs && c.endedUnread(st) {
 		c.noteUnread()
 	}
 	if c.proc == nil {

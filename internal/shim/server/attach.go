@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -13,106 +12,159 @@ import (
 	"github.com/berth-run/berth/internal/shim/shimpb"
 )
 
-// attach joins the container's streams until it ends, nobody reads any more, or
-// ctx ends. files are the client's pipes, as the request says; attach closes
-// them.
-func (c *container) attach(ctx context.Context, r *shimpb.AttachRequest, files []*os.File) error {
-	defer func() {
-		for _, f := range files {
-			f.Close()
-		}
-	}()
-	want := 0
-	for _, b := range []bool{r.Stdin, r.Stdout, r.Stderr} {
-		if b {
-			want++
-		}
-	}
-	if len(files) != want {
-		return errors.New("cannot attach: the streams did not arrive")
-	}
-	st := c.state()
-	if st.Phase != created && st.Phase != starting && st.Phase != running {
-		return c.wrongState(st.Phase)
-	}
-	rest := files
-	inputDone := make(chan struct{})
-	if r.Stdin {
-		in := rest[0]
-		rest = rest[1:]
-		stopInput, err := c.feed(in, inputDone)
-		if err != nil {
-			return err
-		}
-		defer stopInput()
-	}
-	l := &listener{stdout: -1, stderr: -1, gone: make(chan struct{})}
-	for _, fd := range []struct {
+// attachment is one client that has joined the container's streams.
+type attachment struct {
+	c *container
+	// The client's pipes; nil: not wanted.
+	stdin, stdout, stderr *os.File
+	in                    *input // nil: no input
+	l                     *listener
+}
+
+// attach joins the container's streams. files are the client's pipes, as the
+// request says; the attachment closes them.
+func (c *container) attach(r *shimpb.AttachRequest, files []*os.File) (*attachment, error) {
+	a := &attachment{c: c}
+	for _, f := range []struct {
 		wanted bool
-		fd     *int
-	}{{r.Stdout, &l.stdout}, {r.Stderr, &l.stderr}} {
-		if !fd.wanted {
+		file   **os.File
+	}{{r.Stdin, &a.stdin}, {r.Stdout, &a.stdout}, {r.Stderr, &a.stderr}} {
+		if !f.wanted {
 			continue
 		}
-		*fd.fd = int(rest[0].Fd())
-		rest = rest[1:]
-		if err := unix.SetNonblock(*fd.fd, true); err != nil {
+		if len(files) == 0 {
+			a.close()
+			return nil, errors.New("cannot attach: the streams did not arrive")
+		}
+		*f.file, files = files[0], files[1:]
+	}
+	err := a.join(nil)
+	if len(files) > 0 {
+		closeFiles(files)
+		err = errors.Join(err, errors.New("cannot attach: more streams arrived than were announced"))
+	}
+	if err != nil {
+		a.close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// join begins to pass on output and input. pending is input that was read already.
+func (a *attachment) join(pending []byte) error {
+	st := a.c.state()
+	if st.Phase != created && st.Phase != starting && st.Phase != running {
+		return a.c.wrongState(st.Phase)
+	}
+	if err := a.listen(); err != nil {
+		return err
+	}
+	return a.feed(pending)
+}
+
+// listen begins to pass on output.
+func (a *attachment) listen() error {
+	a.l = &listener{stdout: -1, stderr: -1, gone: make(chan struct{})}
+	for _, s := range []struct {
+		file *os.File
+		fd   *int
+	}{{a.stdout, &a.l.stdout}, {a.stderr, &a.l.stderr}} {
+		if s.file == nil {
+			continue
+		}
+		*s.fd = int(s.file.Fd())
+		if err := unix.SetNonblock(*s.fd, true); err != nil {
 			return os.NewSyscallError("fcntl", err)
 		}
 	}
-	if !c.to.add(l) {
-		return nil
-	}
-	defer c.to.remove(l)
-	if !r.Stdout && !r.Stderr {
-		// With nothing to send, the end of the input is the end.
-		select {
-		case <-inputDone:
-		case <-l.gone:
-		case <-ctx.Done():
-		}
-		return nil
-	}
-	select {
-	case <-l.gone:
-	case <-ctx.Done():
+	if !a.c.to.add(a.l) {
+		close(a.l.gone) // there is no output to come
 	}
 	return nil
 }
 
-// feed copies in to the container's input until either ends. stop ends it, too,
-// and waits for it.
-func (c *container) feed(in *os.File, done chan<- struct{}) (stop func(), err error) {
-	// Pollable, so that closing it ends a read.
-	from, err := pollableCopy(in, "attach")
-	if err != nil {
-		return nil, err
+// feed begins to pass on input.
+func (a *attachment) feed(pending []byte) error {
+	if a.stdin == nil {
+		return nil
 	}
-	to, err := c.openInput()
+	// Pollable, so that a read can be ended.
+	from, err := pollableCopy(a.stdin, "attach")
+	if err != nil {
+		return err
+	}
+	to, err := a.c.openInput()
 	if err != nil {
 		from.Close()
-		return nil, err
+		return err
 	}
-	once := c.state().StdinOnce
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer close(done)
-		defer from.Close()
-		// Errors: the client is gone, or the container has closed its input.
-		_, _ = io.Copy(plainWriter{to}, plainReader{from})
-		if once {
-			c.closeStdin()
+	a.in = newInput(from, to, pending)
+	return nil
+}
+
+// close undoes what was done of join.
+func (a *attachment) close() {
+	if a.in != nil {
+		a.in.stop(func() { a.c.closeInput(a.in.to) })
+		if a.c.state().StdinOnce {
+			a.c.closeStdin()
 		}
-	}()
-	return func() {
-		from.Close()
-		c.closeInput(to) // ends a write that waits for the container
-		<-ended
-		if once {
-			c.closeStdin()
+	}
+	if a.l != nil {
+		a.c.to.remove(a.l)
+	}
+	for _, f := range []*os.File{a.stdin, a.stdout, a.stderr} {
+		if f != nil {
+			f.Close()
 		}
-	}, nil
+	}
+}
+
+// run waits until the container has ended, nobody reads any more, or ctx ends.
+func (a *attachment) run(ctx context.Context) *shimpb.ExecResponse {
+	defer a.close()
+	var inputEnded chan struct{} // nil: never
+	if a.in != nil {
+		inputEnded = a.in.ended
+	}
+	for {
+		select {
+		case <-inputEnded:
+			if a.c.state().StdinOnce {
+				a.c.closeStdin()
+			}
+			if a.stdout == nil && a.stderr == nil {
+				// With nothing to send, the end of the input is the end.
+				return &shimpb.ExecResponse{}
+			}
+			inputEnded = nil
+		case <-a.l.gone:
+			return &shimpb.ExecResponse{}
+		case <-ctx.Done():
+			return &shimpb.ExecResponse{}
+		}
+	}
+}
+
+func (a *attachment) over() bool {
+	select {
+	case <-a.l.gone:
+		return true
+	default:
+	}
+	return a.in != nil && a.in.over() && a.stdout == nil && a.stderr == nil
+}
+
+func (a *attachment) pause() {
+	if a.in != nil {
+		a.in.pause()
+	}
+}
+
+func (a *attachment) resume() {
+	if a.in != nil {
+		a.in.resume()
+	}
 }
 
 // openInput gives one attachment a descriptor of its own for the container's
@@ -181,10 +233,3 @@ func pollableCopy(f *os.File, name string) (*os.File, error) {
 	}
 	return os.NewFile(uintptr(fd), name), nil
 }
-
-// plainReader and plainWriter keep io.Copy from using splice, which does not
-// work with terminals.
-type (
-	plainReader struct{ io.Reader }
-	plainWriter struct{ io.Writer }
-)

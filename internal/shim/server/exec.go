@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -23,42 +24,68 @@ import (
 // execPrefix begins the names of the sub-cgroups execs run in.
 const execPrefix = "berth-exec-"
 
-// exec runs a process in the container and returns when it has ended. files are
-// its streams, as the request says; exec closes them. When ctx ends or the
-// time-out is over, everything the process started is killed.
-func (c *container) exec(ctx context.Context, r *shimpb.ExecRequest, files []*os.File) (*shimpb.ExecResponse, error) {
-	began := time.Now()
-	group, p, err := c.startExec(r, files)
-	for _, f := range files {
-		f.Close()
-	}
-	if err != nil {
-		var se *shim.StartError
-		if errors.As(err, &se) {
-			return &shimpb.ExecResponse{Failure: &shimpb.StartFailure{Reason: se.Reason, Message: se.Message}}, nil
-		}
-		return nil, err
-	}
-	defer group.leave()
+// execution is a process that runs in a container besides the first one.
+type execution struct {
+	srv      *Server
+	group    *execGroup
+	p        *process
+	deadline time.Time // zero: none
+	timedOut atomic.Bool
+}
 
-	var timeout <-chan time.Time
+// exec starts a process in the container. files are its streams, as the request
+// says; exec closes them.
+func (c *container) exec(r *shimpb.ExecRequest, files []*os.File) (*execution, error) {
+	e := &execution{srv: c.srv}
 	if r.Timeout > 0 {
-		t := time.NewTimer(time.Duration(r.Timeout) - time.Since(began))
+		e.deadline = time.Now().Add(time.Duration(r.Timeout))
+	}
+	defer closeFiles(files)
+	var err error
+	e.group, e.p, err = c.startExec(r, files)
+	return e, err
+}
+
+// run waits for the end of the process. When ctx ends or the time is over,
+// everything that it started is killed.
+func (e *execution) run(ctx context.Context) *shimpb.ExecResponse {
+	defer e.group.leave()
+	var timeout <-chan time.Time
+	if !e.deadline.IsZero() {
+		t := time.NewTimer(time.Until(e.deadline))
 		defer t.Stop()
 		timeout = t.C
 	}
-	resp := &shimpb.ExecResponse{}
-	select {
-	case <-p.done:
-	case <-timeout:
-		resp.TimedOut = true
-		c.killExec(group, p)
-	case <-ctx.Done():
-		c.killExec(group, p)
+	if e.timedOut.Load() { // before an upgrade
+		e.kill()
+	} else {
+		select {
+		case <-e.p.done:
+		case <-timeout:
+			e.timedOut.Store(true)
+			e.kill()
+		case <-ctx.Done():
+			e.kill()
+		}
 	}
-	resp.Exit = &shimpb.ExitStatus{Code: p.status.code(), Signal: p.status.signal(), At: p.at.UnixNano(), Known: p.status.known}
-	return resp, nil
+	return &shimpb.ExecResponse{TimedOut: e.timedOut.Load(), Exit: &shimpb.ExitStatus{
+		Code: e.p.status.code(), Signal: e.p.status.signal(), At: e.p.at.UnixNano(), Known: e.p.status.known,
+	}}
 }
+
+func (e *execution) over() bool {
+	select {
+	case <-e.p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// pause does nothing: ends are not collected during an upgrade.
+func (e *execution) pause() {}
+
+func (e *execution) resume() { e.p.lookAgain(e.srv.poll) }
 
 // startExec starts the process in a cgroup of its own.
 func (c *container) startExec(r *shimpb.ExecRequest, files []*os.File) (*execGroup, *process, error) {
@@ -161,20 +188,20 @@ func giveStreams(lp *libcontainer.Process, r *shimpb.ExecRequest, files []*os.Fi
 	return nil
 }
 
-// killExec kills the exec's processes and waits until the first one is reaped. The
+// kill kills the exec's processes and waits until the first one is reaped. The
 // others are reaped by their parents: in a PID namespace of its own that is in the
 // end the container's first process, and if that reaps nothing, they stay zombies.
 // The kernel gives orphans to subreapers of their own namespace only, so the shim
 // can't be one for them.
-func (c *container) killExec(g *execGroup, p *process) {
+func (e *execution) kill() {
 	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		if !g.kill() {
+		if !e.group.kill() {
 			// No group: at least the process itself, its session, and its children.
-			killTree(p.pid)
+			killTree(e.p.pid)
 		}
 		select {
-		case <-p.done:
-			g.kill()
+		case <-e.p.done:
+			e.group.kill()
 			return
 		case <-time.After(wait):
 		}
@@ -193,18 +220,13 @@ type execGroup struct {
 
 func newExecGroup(paths map[string]string, number uint64) (*execGroup, error) {
 	name := execPrefix + strconv.FormatUint(number, 10)
-	controller := "freezer"
-	if cgroups.IsCgroup2UnifiedMode() {
-		controller = ""
-	}
+	controller := execController()
 	parent := paths[controller]
 	if parent == "" {
 		return &execGroup{}, nil
 	}
-	g := &execGroup{
-		path: filepath.Join(parent, name), parent: parent, unified: controller == "",
-		sub: map[string]string{controller: name},
-	}
+	g := execGroupAt(filepath.Join(parent, name))
+	g.sub = map[string]string{controller: name}
 	if err := os.Mkdir(g.path, 0o755); err != nil && !os.IsExist(err) {
 		if os.IsNotExist(err) {
 			return nil, fmt.Errorf("cannot start exec: the container's cgroup is gone: %w", shim.ErrState)
@@ -212,6 +234,22 @@ func newExecGroup(paths map[string]string, number uint64) (*execGroup, error) {
 		return nil, fmt.Errorf("cannot create cgroup of exec: %w", err)
 	}
 	return g, nil
+}
+
+// execController is the one whose hierarchy has the groups of execs.
+func execController() string {
+	if cgroups.IsCgroup2UnifiedMode() {
+		return ""
+	}
+	return "freezer"
+}
+
+// execGroupAt is a group that exists, or is about to; an empty path is none.
+func execGroupAt(path string) *execGroup {
+	if path == "" {
+		return &execGroup{}
+	}
+	return &execGroup{path: path, parent: filepath.Dir(path), unified: execController() == ""}
 }
 
 // kill kills every process of the group, once. It returns false if there is no
@@ -260,13 +298,10 @@ func (g *execGroup) leave() {
 	// Goes with the container's group.
 }
 
-// killStrayExecs kills execs whose shim was killed: nobody waits for them.
-func killStrayExecs(paths map[string]string) {
-	controller := "freezer"
-	if cgroups.IsCgroup2UnifiedMode() {
-		controller = ""
-	}
-	parent := paths[controller]
+// killStrayExecs kills execs whose shim was killed: nobody waits for them. Those of
+// known groups go on.
+func killStrayExecs(paths map[string]string, known map[string]bool) {
+	parent := paths[execController()]
 	if parent == "" {
 		return
 	}
@@ -275,9 +310,11 @@ func killStrayExecs(paths map[string]string) {
 		return
 	}
 	for _, dir := range dirs {
-		g := &execGroup{path: dir, parent: parent, unified: controller == ""}
-		g.kill()
-		g.leave()
+		if !known[dir] {
+			g := execGroupAt(dir)
+			g.kill()
+			g.leave()
+		}
 	}
 }
 

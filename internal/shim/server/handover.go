@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,6 +32,37 @@ type handover struct {
 	Socket     int             `json:"socket"`
 	FDs        int             `json:"fds"`
 	Containers map[string]kept `json:"containers"`
+
+	ExecNumber uint64       `json:"execNumber,omitempty"` // the last one
+	Execs      []keptExec   `json:"execs,omitempty"`
+	Answers    []keptAnswer `json:"answers,omitempty"`
+}
+
+// keptExec is what is handed over of an exec.
+type keptExec struct {
+	Token     uint64        `json:"token"`
+	PID       int           `json:"pid"`
+	Ticks     uint64        `json:"ticks"`
+	Group     string        `json:"group,omitempty"` // its cgroup
+	Left      time.Duration `json:"left,omitempty"`  // of its time-out, at least a nanosecond; 0: none
+	TimedOut  bool          `json:"timedOut,omitempty"`
+	Cancelled bool          `json:"cancelled,omitempty"`
+}
+
+// keptAttachment is what is handed over of an attachment. A descriptor that is -1 is
+// not wanted.
+type keptAttachment struct {
+	Token   uint64 `json:"token"`
+	Stdin   int    `json:"stdin"` // -1 also once the input has ended
+	Stdout  int    `json:"stdout"`
+	Stderr  int    `json:"stderr"`
+	Pending []byte `json:"pending,omitempty"` // input that was read and not written
+}
+
+// keptAnswer is the answer to an Await that may not have arrived.
+type keptAnswer struct {
+	Token  uint64 `json:"token"`
+	Answer []byte `json:"answer"` // an ExecResponse
 }
 
 // kept is what is handed over of a container that may still run. A descriptor that
@@ -45,6 +78,8 @@ type kept struct {
 	Dropped uint64 `json:"dropped,omitempty"` // lines, see logFile
 	Pending uint64 `json:"pending,omitempty"`
 	LastErr string `json:"lastErr,omitempty"`
+
+	Attachments []keptAttachment `json:"attachments,omitempty"`
 }
 
 // noneKept is of a container of which nothing is open.
@@ -52,15 +87,15 @@ var noneKept = kept{Stdout: -1, Stderr: -1, Stdin: -1, Log: -1}
 
 // descriptors lists all that are handed over.
 func (h *handover) descriptors() []int {
-	fds := []int{h.Lock, h.Socket, h.FDs}
+	var fds []int
 	for _, k := range h.Containers {
-		for _, fd := range []int{k.Stdout, k.Stderr, k.Stdin, k.Log} {
-			if fd >= 0 {
-				fds = append(fds, fd)
-			}
+		fds = append(fds, k.Stdout, k.Stderr, k.Stdin, k.Log)
+		for _, a := range k.Attachments {
+			fds = append(fds, a.Stdin, a.Stdout, a.Stderr)
 		}
 	}
-	return fds
+	fds = slices.DeleteFunc(fds, func(fd int) bool { return fd == -1 })
+	return append(fds, h.Lock, h.Socket, h.FDs)
 }
 
 // receiveHandover takes what a former program of this process handed over; nil if
@@ -115,18 +150,29 @@ func decodeHandover(b []byte) (*handover, error) {
 	return &h, nil
 }
 
-// take returns what was kept of a container, nil if it was not handed over. It is
-// the caller's from then on.
-func (h *handover) take(id string) *kept {
+// take returns what was kept of a container, if it was handed over. It is the
+// caller's from then on.
+func (h *handover) take(id string) (k kept, ok bool) {
+	if h == nil {
+		return noneKept, false
+	}
+	if k, ok = h.Containers[id]; !ok {
+		return noneKept, false
+	}
+	delete(h.Containers, id)
+	return k, true
+}
+
+// execGroups are the cgroups of the execs that go on.
+func (h *handover) execGroups() map[string]bool {
 	if h == nil {
 		return nil
 	}
-	k, ok := h.Containers[id]
-	if !ok {
-		return nil
+	groups := make(map[string]bool)
+	for _, e := range h.Execs {
+		groups[e.Group] = true
 	}
-	delete(h.Containers, id)
-	return &k
+	return groups
 }
 
 // close closes what nobody took.
@@ -144,6 +190,10 @@ func (k *kept) close() {
 			*fd = -1
 		}
 	}
+	for _, a := range k.Attachments {
+		closeFiles(a.files())
+	}
+	k.Attachments = nil
 }
 
 // sockets makes the shim's sockets of the descriptors handed over.

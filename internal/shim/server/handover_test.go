@@ -1,6 +1,7 @@
 package server
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -12,10 +13,10 @@ func TestStrangeHandover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k := h.take("a"); k == nil || *k != (kept{Stdout: 6, Stderr: -1, Stdin: -1, Log: 7}) {
+	if k, ok := h.take("a"); !ok || !reflect.DeepEqual(k, kept{Stdout: 6, Stderr: -1, Stdin: -1, Log: 7}) {
 		t.Errorf("kept: %+v", k)
 	}
-	if k := h.take("a"); k != nil {
+	if k, ok := h.take("a"); ok {
 		t.Errorf("taken twice: %+v", k)
 	}
 	for name, change := range map[string][2]string{

@@ -82,9 +82,8 @@ func (l *logFile) takeOver(k *kept) error {
 	return l.use(f)
 }
 
-// keep says what a new program of this process needs of the log. dup makes a copy
-// of a descriptor that it will have.
-func (l *logFile) keep(k *kept, dup func(syscall.Conn) int) {
+// keep says what a new program of this process needs of the log.
+func (l *logFile) keep(k *kept, p *packing) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k.Dropped, k.Pending = l.dropped, l.pending
@@ -92,7 +91,7 @@ func (l *logFile) keep(k *kept, dup func(syscall.Conn) int) {
 		k.LastErr = l.lastErr.Error()
 	}
 	if l.f != nil {
-		k.Log = dup(l.f)
+		k.Log = p.must(p.dupOf(l.f))
 	}
 }
 

@@ -36,6 +36,31 @@ func TestHelpersOfLibcontainerAreNotReaped(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &Server{limits: &limits{}}
+	defer s.reapAllTheTime()()
+	for range 30 {
+		_, err := s.libcontainerConfig("c", "/bundle", &specs.Spec{
+			Root:  &specs.Root{Path: "/rootfs"},
+			Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.UserNamespace, Path: path}}},
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Hooks and other programs that somebody waits for are not taken, either.
+func TestUndisturbed(t *testing.T) {
+	s := &Server{}
+	defer s.reapAllTheTime()()
+	for range 100 {
+		if err := s.undisturbed(exec.Command("/bin/true").Run); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// reapAllTheTime reaps orphans until stop is called.
+func (s *Server) reapAllTheTime() (stop func()) {
 	done := make(chan struct{})
 	var reaper sync.WaitGroup
 	reaper.Go(func() {
@@ -48,15 +73,8 @@ func TestHelpersOfLibcontainerAreNotReaped(t *testing.T) {
 			}
 		}
 	})
-	for range 30 {
-		_, err := s.libcontainerConfig("c", "/bundle", &specs.Spec{
-			Root:  &specs.Root{Path: "/rootfs"},
-			Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.UserNamespace, Path: path}}},
-		})
-		if err != nil {
-			t.Error(err)
-		}
+	return func() {
+		close(done)
+		reaper.Wait()
 	}
-	close(done)
-	reaper.Wait()
 }

@@ -52,6 +52,7 @@ type Server struct {
 
 	events   hub
 	fds      mailbox
+	sessions sessions
 	profiles profiles
 	seccomp  seccompcache.Cache
 
@@ -147,6 +148,7 @@ func (s *Server) serve(ctx context.Context, given *handover, ready func()) error
 	defer s.work.Wait()
 	defer wg.Wait()
 	defer s.poll.stop()
+	defer s.sessions.stop()
 	defer cancel()
 	var pollErr error
 	wg.Go(func() { pollErr = s.poll.run(); cancel() })

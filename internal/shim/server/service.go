@@ -176,40 +176,65 @@ func (v *service) Events(ctx context.Context, _ *shimpb.Empty, stream shimpb.Shi
 
 func (v *service) Exec(ctx context.Context, r *shimpb.ExecRequest) (*shimpb.ExecResponse, error) {
 	defer v.s.settled()
-	ctx, done := v.s.cancellable(ctx, r.Token)
-	defer done()
-	var files []*os.File
-	var err error
-	if r.Stdin || r.Stdout || r.Stderr || r.Tty {
-		if files, err = v.s.fds.take(ctx, r.Token); err != nil {
-			return nil, shim.ToRPC(err)
-		}
-	}
-	c, err := v.s.find(r.Id)
+	files, c, err := v.streams(ctx, r.Id, r.Token, r.Stdin || r.Stdout || r.Stderr || r.Tty)
 	if err != nil {
-		closeFiles(files)
 		return nil, shim.ToRPC(err)
 	}
-	resp, err := c.exec(ctx, r, files)
-	return resp, shim.ToRPC(err)
+	e, err := c.exec(r, files)
+	var se *shim.StartError
+	switch {
+	case errors.As(err, &se):
+		return &shimpb.ExecResponse{Failure: &shimpb.StartFailure{Reason: se.Reason, Message: se.Message}}, nil
+	case err != nil:
+		return nil, shim.ToRPC(err)
+	}
+	begun := v.s.sessions.begin(r.Token, e)
+	if r.BeginOnly {
+		return &shimpb.ExecResponse{Begun: true}, nil
+	}
+	return v.s.sessions.await(ctx, begun), nil
 }
 
-func (v *service) Attach(ctx context.Context, r *shimpb.AttachRequest) (*shimpb.Empty, error) {
-	ctx, done := v.s.cancellable(ctx, r.Token)
-	defer done()
-	var files []*os.File
-	var err error
-	if r.Stdin || r.Stdout || r.Stderr {
-		if files, err = v.s.fds.take(ctx, r.Token); err != nil {
-			return nil, shim.ToRPC(err)
-		}
-	}
-	c, err := v.s.find(r.Id)
+func (v *service) Attach(ctx context.Context, r *shimpb.AttachRequest) (*shimpb.AttachResponse, error) {
+	files, c, err := v.streams(ctx, r.Id, r.Token, r.Stdin || r.Stdout || r.Stderr)
 	if err != nil {
-		closeFiles(files)
 		return nil, shim.ToRPC(err)
 	}
-	return &shimpb.Empty{}, shim.ToRPC(c.attach(ctx, r, files))
+	a, err := c.attach(r, files)
+	if err != nil {
+		return nil, shim.ToRPC(err)
+	}
+	begun := v.s.sessions.begin(r.Token, a)
+	if !r.BeginOnly {
+		v.s.sessions.await(ctx, begun)
+	}
+	return &shimpb.AttachResponse{Begun: r.BeginOnly}, nil
+}
+
+// streams waits for the descriptors that belong to a call, if any, and finds the
+// container that it is for.
+func (v *service) streams(ctx context.Context, id string, token uint64, sent bool) (files []*os.File, c *container, err error) {
+	if sent {
+		ctx, done := v.s.cancellable(ctx, token)
+		defer done()
+		if files, err = v.s.fds.take(ctx, token); err != nil {
+			return nil, nil, err
+		}
+	}
+	if c, err = v.s.find(id); err != nil {
+		closeFiles(files)
+		return nil, nil, err
+	}
+	return files, c, nil
+}
+
+func (v *service) Await(ctx context.Context, r *shimpb.AwaitRequest) (*shimpb.ExecResponse, error) {
+	defer v.s.settled()
+	se := v.s.sessions.find(r.Token)
+	if se == nil {
+		return nil, shim.ToRPC(fmt.Errorf("exec or attachment %x: %w", r.Token, shim.ErrNotFound))
+	}
+	return v.s.sessions.await(ctx, se), nil
 }
 
 func (v *service) Cancel(_ context.Context, r *shimpb.CancelRequest) (*shimpb.Empty, error) {
@@ -218,6 +243,9 @@ func (v *service) Cancel(_ context.Context, r *shimpb.CancelRequest) (*shimpb.Em
 	v.s.mu.Unlock()
 	if cancel != nil {
 		cancel()
+	}
+	if se := v.s.sessions.find(r.Call); se != nil {
+		se.cancel()
 	}
 	return &shimpb.Empty{}, nil
 }

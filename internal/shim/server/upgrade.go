@@ -26,12 +26,15 @@ import (
 // meanwhile waits in their FIFOs; what the old program has read is in the log or,
 // of a line that has no end yet, in a file, before the new one reads on. Lock and
 // sockets stay open: nobody else takes the run directory, and clients that connect
-// wait. Calls that change something end first. Wait and Events are cut off: clients
-// repeat them.
+// wait. Calls that change something end first. Wait, Await and Events are cut off:
+// clients repeat them.
 //
-// Execs and attachments are not cut off: while there are any, there is no upgrade.
-// Who wants one asks again. If the new program fails after all, its containers live
-// on as those of a shim that was killed.
+// Execs and attachments go on: processes, pipes and what is left of time-outs are
+// handed over. Those of clients that don't know Await put an upgrade off.
+//
+// A program that can't go on with what is there is found out before anything is
+// touched. If the new program fails after all, its containers live on as those of a
+// shim that was killed.
 
 const (
 	// checkPatience is how long the new program may take to say what it is.
@@ -82,7 +85,8 @@ func Check(runDir, version string, out io.Writer) error {
 // admit is how each call but streams comes in.
 func (s *Server) admit(ctx context.Context, u ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, m ttrpc.Method) (any, error) {
 	switch info.FullMethod {
-	case "/berth.shim.v1.Shim/Hello", "/berth.shim.v1.Shim/Wait", "/berth.shim.v1.Shim/Cancel", "/berth.shim.v1.Shim/Upgrade":
+	case "/berth.shim.v1.Shim/Hello", "/berth.shim.v1.Shim/Wait", "/berth.shim.v1.Shim/Await",
+		"/berth.shim.v1.Shim/Cancel", "/berth.shim.v1.Shim/Upgrade":
 		return m(ctx, u)
 	}
 	leave, err := s.gate.Enter(ctx)
@@ -107,7 +111,7 @@ func (s *Server) upgrade(ctx context.Context, binary string) error {
 	defer cancel()
 	open, err := s.gate.Shut(wait)
 	if err != nil {
-		return fmt.Errorf("cannot upgrade the shim while an exec, an attachment or another call is under way, try again later: %w", shim.ErrState)
+		return fmt.Errorf("cannot upgrade the shim while calls are under way that take long, try again later: %w", shim.ErrState)
 	}
 	defer open()
 	select {
@@ -170,6 +174,7 @@ func (s *Server) freeze() (thaw func()) {
 	s.ends.Unlock()
 	// Those that have ended get their output into the log, and their exit saved.
 	s.work.Wait()
+	s.sessions.pause()
 	all := s.all()
 	for _, c := range all {
 		for _, st := range c.streams {
@@ -187,6 +192,7 @@ func (s *Server) freeze() (thaw func()) {
 			c.proc.lookAgain(s.poll)
 			c.holder.lookAgain(s.poll)
 		}
+		s.sessions.resume()
 	}
 }
 
@@ -220,87 +226,107 @@ func (s *Server) become(binary string) error {
 	return fmt.Errorf("cannot upgrade the shim: %w", &os.PathError{Op: "execve", Path: binary, Err: err})
 }
 
+// packing opens what the next program is to find open. One goroutine uses it.
+type packing struct {
+	opened []int
+	errs   []error
+}
+
+// dup makes a copy that is open after execve.
+func (p *packing) dup(fd int) (n int, err error) {
+	if n, err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD, 3); err != nil {
+		return -1, os.NewSyscallError("dup", err)
+	}
+	p.opened = append(p.opened, n)
+	return n, nil
+}
+
+func (p *packing) dupOf(f syscall.Conn) (n int, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	n = -1
+	var dupErr error
+	if err = raw.Control(func(fd uintptr) { n, dupErr = p.dup(int(fd)) }); err == nil {
+		err = dupErr
+	}
+	return n, err
+}
+
+// must notes the error of what is not allowed to fail.
+func (p *packing) must(fd int, err error) int {
+	p.errs = append(p.errs, err)
+	return fd
+}
+
+func (p *packing) close() { p.closeAfter(0) }
+
+// closeAfter closes all but the first n.
+func (p *packing) closeAfter(n int) {
+	for _, fd := range p.opened[n:] {
+		unix.Close(fd)
+	}
+	p.opened = p.opened[:n]
+}
+
 // pack puts into a memory file what is handed over, and opens for the next program
 // what that names. undo closes all of it.
 func (s *Server) pack() (memory int, undo func(), err error) {
-	var opened []int
-	undo = func() {
-		for _, fd := range opened {
-			unix.Close(fd)
-		}
-	}
+	p := &packing{}
 	defer func() {
 		if err != nil {
-			undo()
+			p.close()
 		}
 	}()
-	var errs []error
-	// dup makes a copy that is open after execve.
-	dup := func(fd int) int {
-		n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD, 3)
-		if err != nil {
-			errs = append(errs, os.NewSyscallError("dup", err))
-			return -1
-		}
-		opened = append(opened, n)
-		return n
-	}
-	dupOf := func(f syscall.Conn) int {
-		n := -1
-		raw, err := f.SyscallConn()
-		if err == nil {
-			err = raw.Control(func(fd uintptr) { n = dup(int(fd)) })
-		}
-		errs = append(errs, err)
-		return n
-	}
 	h := handover{
 		Version: handoverVersion, Program: s.cfg.Version,
-		Lock: dupOf(s.lock), Socket: dupOf(s.socket), FDs: dupOf(s.mail),
-		Containers: make(map[string]kept),
+		Lock: p.must(p.dupOf(s.lock)), Socket: p.must(p.dupOf(s.socket)), FDs: p.must(p.dupOf(s.mail)),
+		Containers: make(map[string]kept), ExecNumber: s.execNumber.Load(),
 	}
 	for _, c := range s.all() {
 		if st := c.state(); st.Exit == nil && st.PID != 0 {
-			h.Containers[c.id] = c.keep(dup, dupOf)
+			h.Containers[c.id] = c.keep(p)
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return -1, undo, err
+	s.keepSessions(&h, p)
+	if err := errors.Join(p.errs...); err != nil {
+		return -1, nil, err
 	}
 	b, err := json.Marshal(h)
 	if err != nil {
-		return -1, undo, err
+		return -1, nil, err
 	}
 	memory, err = unix.MemfdCreate("berth-shim-handover", 0)
 	if err != nil {
-		return -1, undo, os.NewSyscallError("memfd_create", err)
+		return -1, nil, os.NewSyscallError("memfd_create", err)
 	}
-	opened = append(opened, memory)
+	p.opened = append(p.opened, memory)
 	if n, err := unix.Pwrite(memory, b, 0); err != nil || n != len(b) {
-		return -1, undo, fmt.Errorf("cannot write what is handed over: %w", err)
+		return -1, nil, fmt.Errorf("cannot write what is handed over: %w", err)
 	}
-	return memory, undo, nil
+	return memory, p.close, nil
 }
 
 // keep opens for the next program what it needs of the container.
-func (c *container) keep(dup func(int) int, dupOf func(syscall.Conn) int) kept {
+func (c *container) keep(p *packing) kept {
 	k := noneKept
 	for _, st := range c.streams {
 		st.mu.Lock()
 		if st.fd >= 0 && st.name == "stderr" {
-			k.Stderr = dup(st.fd)
+			k.Stderr = p.must(p.dup(st.fd))
 		} else if st.fd >= 0 {
-			k.Stdout = dup(st.fd)
+			k.Stdout = p.must(p.dup(st.fd))
 		}
 		st.mu.Unlock()
 	}
 	c.stdinMu.Lock()
 	if c.stdin != nil && !c.state().TTY { // a terminal is both
-		k.Stdin = dupOf(c.stdin)
+		k.Stdin = p.must(p.dupOf(c.stdin))
 	}
 	c.stdinMu.Unlock()
 	if c.log != nil {
-		c.log.keep(&k, dupOf)
+		c.log.keep(&k, p)
 	}
 	return k
 }

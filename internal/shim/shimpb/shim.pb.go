@@ -1198,8 +1198,9 @@ type ExecRequest struct {
 	Stdin         bool                   `protobuf:"varint,5,opt,name=stdin,proto3" json:"stdin,omitempty"`    // which descriptors were sent, in this order
 	Stdout        bool                   `protobuf:"varint,6,opt,name=stdout,proto3" json:"stdout,omitempty"`
 	Stderr        bool                   `protobuf:"varint,7,opt,name=stderr,proto3" json:"stderr,omitempty"`
-	Tty           bool                   `protobuf:"varint,8,opt,name=tty,proto3" json:"tty,omitempty"`         // one descriptor was sent: the console socket
-	Timeout       int64                  `protobuf:"varint,9,opt,name=timeout,proto3" json:"timeout,omitempty"` // nanoseconds; 0: none
+	Tty           bool                   `protobuf:"varint,8,opt,name=tty,proto3" json:"tty,omitempty"`                               // one descriptor was sent: the console socket
+	Timeout       int64                  `protobuf:"varint,9,opt,name=timeout,proto3" json:"timeout,omitempty"`                       // nanoseconds; 0: none
+	BeginOnly     bool                   `protobuf:"varint,10,opt,name=begin_only,json=beginOnly,proto3" json:"begin_only,omitempty"` // answer once it runs; Await tells the rest. Protocol 2
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1297,11 +1298,19 @@ func (x *ExecRequest) GetTimeout() int64 {
 	return 0
 }
 
+func (x *ExecRequest) GetBeginOnly() bool {
+	if x != nil {
+		return x.BeginOnly
+	}
+	return false
+}
+
 type ExecResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Exit          *ExitStatus            `protobuf:"bytes,1,opt,name=exit,proto3" json:"exit,omitempty"`
 	Failure       *StartFailure          `protobuf:"bytes,2,opt,name=failure,proto3" json:"failure,omitempty"`
 	TimedOut      bool                   `protobuf:"varint,3,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
+	Begun         bool                   `protobuf:"varint,4,opt,name=begun,proto3" json:"begun,omitempty"` // it runs: the answer to begin_only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1357,6 +1366,13 @@ func (x *ExecResponse) GetTimedOut() bool {
 	return false
 }
 
+func (x *ExecResponse) GetBegun() bool {
+	if x != nil {
+		return x.Begun
+	}
+	return false
+}
+
 type AttachRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1364,6 +1380,7 @@ type AttachRequest struct {
 	Stdin         bool                   `protobuf:"varint,3,opt,name=stdin,proto3" json:"stdin,omitempty"`
 	Stdout        bool                   `protobuf:"varint,4,opt,name=stdout,proto3" json:"stdout,omitempty"`
 	Stderr        bool                   `protobuf:"varint,5,opt,name=stderr,proto3" json:"stderr,omitempty"`
+	BeginOnly     bool                   `protobuf:"varint,6,opt,name=begin_only,json=beginOnly,proto3" json:"begin_only,omitempty"` // as in ExecRequest
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1433,6 +1450,102 @@ func (x *AttachRequest) GetStderr() bool {
 	return false
 }
 
+func (x *AttachRequest) GetBeginOnly() bool {
+	if x != nil {
+		return x.BeginOnly
+	}
+	return false
+}
+
+// AttachResponse began as Empty.
+type AttachResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Begun         bool                   `protobuf:"varint,1,opt,name=begun,proto3" json:"begun,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachResponse) Reset() {
+	*x = AttachResponse{}
+	mi := &file_shim_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachResponse) ProtoMessage() {}
+
+func (x *AttachResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_shim_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
+func (*AttachResponse) Descriptor() ([]byte, []int) {
+	return file_shim_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *AttachResponse) GetBegun() bool {
+	if x != nil {
+		return x.Begun
+	}
+	return false
+}
+
+type AwaitRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         uint64                 `protobuf:"varint,1,opt,name=token,proto3" json:"token,omitempty"` // of the exec or attachment
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitRequest) Reset() {
+	*x = AwaitRequest{}
+	mi := &file_shim_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitRequest) ProtoMessage() {}
+
+func (x *AwaitRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_shim_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitRequest.ProtoReflect.Descriptor instead.
+func (*AwaitRequest) Descriptor() ([]byte, []int) {
+	return file_shim_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *AwaitRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
 type ResizeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1444,7 +1557,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_shim_proto_msgTypes[21]
+	mi := &file_shim_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1569,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[21]
+	mi := &file_shim_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1582,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{21}
+	return file_shim_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResizeRequest) GetId() string {
@@ -1503,7 +1616,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_shim_proto_msgTypes[22]
+	mi := &file_shim_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1628,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[22]
+	mi := &file_shim_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1641,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{22}
+	return file_shim_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UpdateRequest) GetId() string {
@@ -1559,7 +1672,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_shim_proto_msgTypes[23]
+	mi := &file_shim_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1571,7 +1684,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[23]
+	mi := &file_shim_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1584,7 +1697,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{23}
+	return file_shim_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StatsRequest) GetId() string {
@@ -1654,7 +1767,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_shim_proto_msgTypes[24]
+	mi := &file_shim_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1779,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[24]
+	mi := &file_shim_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1792,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{24}
+	return file_shim_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StatsResponse) GetAt() int64 {
@@ -1952,7 +2065,7 @@ type Pressure struct {
 
 func (x *Pressure) Reset() {
 	*x = Pressure{}
-	mi := &file_shim_proto_msgTypes[25]
+	mi := &file_shim_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2077,7 @@ func (x *Pressure) String() string {
 func (*Pressure) ProtoMessage() {}
 
 func (x *Pressure) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[25]
+	mi := &file_shim_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2090,7 @@ func (x *Pressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pressure.ProtoReflect.Descriptor instead.
 func (*Pressure) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{25}
+	return file_shim_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Pressure) GetSome() *Stall {
@@ -2006,7 +2119,7 @@ type Stall struct {
 
 func (x *Stall) Reset() {
 	*x = Stall{}
-	mi := &file_shim_proto_msgTypes[26]
+	mi := &file_shim_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2131,7 @@ func (x *Stall) String() string {
 func (*Stall) ProtoMessage() {}
 
 func (x *Stall) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[26]
+	mi := &file_shim_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2144,7 @@ func (x *Stall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stall.ProtoReflect.Descriptor instead.
 func (*Stall) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{26}
+	return file_shim_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Stall) GetTotalNs() uint64 {
@@ -2072,7 +2185,7 @@ type SoftLimit struct {
 
 func (x *SoftLimit) Reset() {
 	*x = SoftLimit{}
-	mi := &file_shim_proto_msgTypes[27]
+	mi := &file_shim_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2197,7 @@ func (x *SoftLimit) String() string {
 func (*SoftLimit) ProtoMessage() {}
 
 func (x *SoftLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[27]
+	mi := &file_shim_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2210,7 @@ func (x *SoftLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SoftLimit.ProtoReflect.Descriptor instead.
 func (*SoftLimit) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{27}
+	return file_shim_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SoftLimit) GetName() string {
@@ -2128,7 +2241,7 @@ type DeviceUsage struct {
 
 func (x *DeviceUsage) Reset() {
 	*x = DeviceUsage{}
-	mi := &file_shim_proto_msgTypes[28]
+	mi := &file_shim_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2140,7 +2253,7 @@ func (x *DeviceUsage) String() string {
 func (*DeviceUsage) ProtoMessage() {}
 
 func (x *DeviceUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[28]
+	mi := &file_shim_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2153,7 +2266,7 @@ func (x *DeviceUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUsage.ProtoReflect.Descriptor instead.
 func (*DeviceUsage) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{28}
+	return file_shim_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeviceUsage) GetMajor() uint64 {
@@ -2209,7 +2322,7 @@ type HugePageUsage struct {
 
 func (x *HugePageUsage) Reset() {
 	*x = HugePageUsage{}
-	mi := &file_shim_proto_msgTypes[29]
+	mi := &file_shim_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2334,7 @@ func (x *HugePageUsage) String() string {
 func (*HugePageUsage) ProtoMessage() {}
 
 func (x *HugePageUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[29]
+	mi := &file_shim_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2347,7 @@ func (x *HugePageUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePageUsage.ProtoReflect.Descriptor instead.
 func (*HugePageUsage) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{29}
+	return file_shim_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *HugePageUsage) GetSize() string {
@@ -2267,7 +2380,7 @@ type UpgradeRequest struct {
 
 func (x *UpgradeRequest) Reset() {
 	*x = UpgradeRequest{}
-	mi := &file_shim_proto_msgTypes[30]
+	mi := &file_shim_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2279,7 +2392,7 @@ func (x *UpgradeRequest) String() string {
 func (*UpgradeRequest) ProtoMessage() {}
 
 func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[30]
+	mi := &file_shim_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2292,7 +2405,7 @@ func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeRequest.ProtoReflect.Descriptor instead.
 func (*UpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{30}
+	return file_shim_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *UpgradeRequest) GetBinary() string {
@@ -2390,7 +2503,7 @@ const file_shim_proto_rawDesc = "" +
 	"\fKIND_STARTED\x10\x01\x12\x0f\n" +
 	"\vKIND_EXITED\x10\x02\x12\f\n" +
 	"\bKIND_OOM\x10\x03\x12\x11\n" +
-	"\rKIND_REPLAYED\x10\x04\"\xd8\x01\n" +
+	"\rKIND_REPLAYED\x10\x04\"\xf7\x01\n" +
 	"\vExecRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x17\n" +
 	"\aexec_id\x18\x02 \x01(\tR\x06execId\x12\x18\n" +
@@ -2400,17 +2513,27 @@ const file_shim_proto_rawDesc = "" +
 	"\x06stdout\x18\x06 \x01(\bR\x06stdout\x12\x16\n" +
 	"\x06stderr\x18\a \x01(\bR\x06stderr\x12\x10\n" +
 	"\x03tty\x18\b \x01(\bR\x03tty\x12\x18\n" +
-	"\atimeout\x18\t \x01(\x03R\atimeout\"\x91\x01\n" +
+	"\atimeout\x18\t \x01(\x03R\atimeout\x12\x1d\n" +
+	"\n" +
+	"begin_only\x18\n" +
+	" \x01(\bR\tbeginOnly\"\xa7\x01\n" +
 	"\fExecResponse\x12-\n" +
 	"\x04exit\x18\x01 \x01(\v2\x19.berth.shim.v1.ExitStatusR\x04exit\x125\n" +
 	"\afailure\x18\x02 \x01(\v2\x1b.berth.shim.v1.StartFailureR\afailure\x12\x1b\n" +
-	"\ttimed_out\x18\x03 \x01(\bR\btimedOut\"{\n" +
+	"\ttimed_out\x18\x03 \x01(\bR\btimedOut\x12\x14\n" +
+	"\x05begun\x18\x04 \x01(\bR\x05begun\"\x9a\x01\n" +
 	"\rAttachRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x14\n" +
 	"\x05stdin\x18\x03 \x01(\bR\x05stdin\x12\x16\n" +
 	"\x06stdout\x18\x04 \x01(\bR\x06stdout\x12\x16\n" +
-	"\x06stderr\x18\x05 \x01(\bR\x06stderr\"M\n" +
+	"\x06stderr\x18\x05 \x01(\bR\x06stderr\x12\x1d\n" +
+	"\n" +
+	"begin_only\x18\x06 \x01(\bR\tbeginOnly\"&\n" +
+	"\x0eAttachResponse\x12\x14\n" +
+	"\x05begun\x18\x01 \x01(\bR\x05begun\"$\n" +
+	"\fAwaitRequest\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\x04R\x05token\"M\n" +
 	"\rResizeRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05width\x18\x02 \x01(\rR\x05width\x12\x16\n" +
@@ -2502,7 +2625,7 @@ const file_shim_proto_rawDesc = "" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_CREATED\x10\x01\x12\x11\n" +
 	"\rSTATE_RUNNING\x10\x02\x12\x10\n" +
-	"\fSTATE_EXITED\x10\x032\xbc\b\n" +
+	"\fSTATE_EXITED\x10\x032\x88\t\n" +
 	"\x04Shim\x12B\n" +
 	"\x05Hello\x12\x1b.berth.shim.v1.HelloRequest\x1a\x1c.berth.shim.v1.HelloResponse\x12E\n" +
 	"\x06Create\x12\x1c.berth.shim.v1.CreateRequest\x1a\x1d.berth.shim.v1.CreateResponse\x12B\n" +
@@ -2512,8 +2635,9 @@ const file_shim_proto_rawDesc = "" +
 	"\x04List\x12\x14.berth.shim.v1.Empty\x1a\x1b.berth.shim.v1.ListResponse\x12=\n" +
 	"\x04Wait\x12\x1a.berth.shim.v1.WaitRequest\x1a\x19.berth.shim.v1.ExitStatus\x126\n" +
 	"\x06Events\x12\x14.berth.shim.v1.Empty\x1a\x14.berth.shim.v1.Event0\x01\x12?\n" +
-	"\x04Exec\x12\x1a.berth.shim.v1.ExecRequest\x1a\x1b.berth.shim.v1.ExecResponse\x12<\n" +
-	"\x06Attach\x12\x1c.berth.shim.v1.AttachRequest\x1a\x14.berth.shim.v1.Empty\x12<\n" +
+	"\x04Exec\x12\x1a.berth.shim.v1.ExecRequest\x1a\x1b.berth.shim.v1.ExecResponse\x12E\n" +
+	"\x06Attach\x12\x1c.berth.shim.v1.AttachRequest\x1a\x1d.berth.shim.v1.AttachResponse\x12A\n" +
+	"\x05Await\x12\x1b.berth.shim.v1.AwaitRequest\x1a\x1b.berth.shim.v1.ExecResponse\x12<\n" +
 	"\x06Cancel\x12\x1c.berth.shim.v1.CancelRequest\x1a\x14.berth.shim.v1.Empty\x12<\n" +
 	"\x06Resize\x12\x1c.berth.shim.v1.ResizeRequest\x1a\x14.berth.shim.v1.Empty\x12B\n" +
 	"\tReopenLog\x12\x1f.berth.shim.v1.ContainerRequest\x1a\x14.berth.shim.v1.Empty\x12<\n" +
@@ -2535,7 +2659,7 @@ func file_shim_proto_rawDescGZIP() []byte {
 }
 
 var file_shim_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_shim_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_shim_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_shim_proto_goTypes = []any{
 	(State)(0),               // 0: berth.shim.v1.State
 	(Event_Kind)(0),          // 1: berth.shim.v1.Event.Kind
@@ -2560,16 +2684,18 @@ var file_shim_proto_goTypes = []any{
 	(*ExecRequest)(nil),      // 20: berth.shim.v1.ExecRequest
 	(*ExecResponse)(nil),     // 21: berth.shim.v1.ExecResponse
 	(*AttachRequest)(nil),    // 22: berth.shim.v1.AttachRequest
-	(*ResizeRequest)(nil),    // 23: berth.shim.v1.ResizeRequest
-	(*UpdateRequest)(nil),    // 24: berth.shim.v1.UpdateRequest
-	(*StatsRequest)(nil),     // 25: berth.shim.v1.StatsRequest
-	(*StatsResponse)(nil),    // 26: berth.shim.v1.StatsResponse
-	(*Pressure)(nil),         // 27: berth.shim.v1.Pressure
-	(*Stall)(nil),            // 28: berth.shim.v1.Stall
-	(*SoftLimit)(nil),        // 29: berth.shim.v1.SoftLimit
-	(*DeviceUsage)(nil),      // 30: berth.shim.v1.DeviceUsage
-	(*HugePageUsage)(nil),    // 31: berth.shim.v1.HugePageUsage
-	(*UpgradeRequest)(nil),   // 32: berth.shim.v1.UpgradeRequest
+	(*AttachResponse)(nil),   // 23: berth.shim.v1.AttachResponse
+	(*AwaitRequest)(nil),     // 24: berth.shim.v1.AwaitRequest
+	(*ResizeRequest)(nil),    // 25: berth.shim.v1.ResizeRequest
+	(*UpdateRequest)(nil),    // 26: berth.shim.v1.UpdateRequest
+	(*StatsRequest)(nil),     // 27: berth.shim.v1.StatsRequest
+	(*StatsResponse)(nil),    // 28: berth.shim.v1.StatsResponse
+	(*Pressure)(nil),         // 29: berth.shim.v1.Pressure
+	(*Stall)(nil),            // 30: berth.shim.v1.Stall
+	(*SoftLimit)(nil),        // 31: berth.shim.v1.SoftLimit
+	(*DeviceUsage)(nil),      // 32: berth.shim.v1.DeviceUsage
+	(*HugePageUsage)(nil),    // 33: berth.shim.v1.HugePageUsage
+	(*UpgradeRequest)(nil),   // 34: berth.shim.v1.UpgradeRequest
 }
 var file_shim_proto_depIdxs = []int32{
 	9,  // 0: berth.shim.v1.CreateRequest.rootfs:type_name -> berth.shim.v1.Mount
@@ -2581,14 +2707,14 @@ var file_shim_proto_depIdxs = []int32{
 	16, // 6: berth.shim.v1.Event.exit:type_name -> berth.shim.v1.ExitStatus
 	16, // 7: berth.shim.v1.ExecResponse.exit:type_name -> berth.shim.v1.ExitStatus
 	12, // 8: berth.shim.v1.ExecResponse.failure:type_name -> berth.shim.v1.StartFailure
-	27, // 9: berth.shim.v1.StatsResponse.cpu_pressure:type_name -> berth.shim.v1.Pressure
-	27, // 10: berth.shim.v1.StatsResponse.memory_pressure:type_name -> berth.shim.v1.Pressure
-	27, // 11: berth.shim.v1.StatsResponse.io_pressure:type_name -> berth.shim.v1.Pressure
-	29, // 12: berth.shim.v1.StatsResponse.soft_limits:type_name -> berth.shim.v1.SoftLimit
-	30, // 13: berth.shim.v1.StatsResponse.devices:type_name -> berth.shim.v1.DeviceUsage
-	31, // 14: berth.shim.v1.StatsResponse.huge_pages:type_name -> berth.shim.v1.HugePageUsage
-	28, // 15: berth.shim.v1.Pressure.some:type_name -> berth.shim.v1.Stall
-	28, // 16: berth.shim.v1.Pressure.full:type_name -> berth.shim.v1.Stall
+	29, // 9: berth.shim.v1.StatsResponse.cpu_pressure:type_name -> berth.shim.v1.Pressure
+	29, // 10: berth.shim.v1.StatsResponse.memory_pressure:type_name -> berth.shim.v1.Pressure
+	29, // 11: berth.shim.v1.StatsResponse.io_pressure:type_name -> berth.shim.v1.Pressure
+	31, // 12: berth.shim.v1.StatsResponse.soft_limits:type_name -> berth.shim.v1.SoftLimit
+	32, // 13: berth.shim.v1.StatsResponse.devices:type_name -> berth.shim.v1.DeviceUsage
+	33, // 14: berth.shim.v1.StatsResponse.huge_pages:type_name -> berth.shim.v1.HugePageUsage
+	30, // 15: berth.shim.v1.Pressure.some:type_name -> berth.shim.v1.Stall
+	30, // 16: berth.shim.v1.Pressure.full:type_name -> berth.shim.v1.Stall
 	3,  // 17: berth.shim.v1.Shim.Hello:input_type -> berth.shim.v1.HelloRequest
 	10, // 18: berth.shim.v1.Shim.Create:input_type -> berth.shim.v1.CreateRequest
 	13, // 19: berth.shim.v1.Shim.Start:input_type -> berth.shim.v1.StartRequest
@@ -2599,32 +2725,34 @@ var file_shim_proto_depIdxs = []int32{
 	2,  // 24: berth.shim.v1.Shim.Events:input_type -> berth.shim.v1.Empty
 	20, // 25: berth.shim.v1.Shim.Exec:input_type -> berth.shim.v1.ExecRequest
 	22, // 26: berth.shim.v1.Shim.Attach:input_type -> berth.shim.v1.AttachRequest
-	8,  // 27: berth.shim.v1.Shim.Cancel:input_type -> berth.shim.v1.CancelRequest
-	23, // 28: berth.shim.v1.Shim.Resize:input_type -> berth.shim.v1.ResizeRequest
-	5,  // 29: berth.shim.v1.Shim.ReopenLog:input_type -> berth.shim.v1.ContainerRequest
-	24, // 30: berth.shim.v1.Shim.Update:input_type -> berth.shim.v1.UpdateRequest
-	25, // 31: berth.shim.v1.Shim.Stats:input_type -> berth.shim.v1.StatsRequest
-	2,  // 32: berth.shim.v1.Shim.Shutdown:input_type -> berth.shim.v1.Empty
-	32, // 33: berth.shim.v1.Shim.Upgrade:input_type -> berth.shim.v1.UpgradeRequest
-	4,  // 34: berth.shim.v1.Shim.Hello:output_type -> berth.shim.v1.HelloResponse
-	11, // 35: berth.shim.v1.Shim.Create:output_type -> berth.shim.v1.CreateResponse
-	14, // 36: berth.shim.v1.Shim.Start:output_type -> berth.shim.v1.StartResponse
-	2,  // 37: berth.shim.v1.Shim.Signal:output_type -> berth.shim.v1.Empty
-	2,  // 38: berth.shim.v1.Shim.Delete:output_type -> berth.shim.v1.Empty
-	18, // 39: berth.shim.v1.Shim.List:output_type -> berth.shim.v1.ListResponse
-	16, // 40: berth.shim.v1.Shim.Wait:output_type -> berth.shim.v1.ExitStatus
-	19, // 41: berth.shim.v1.Shim.Events:output_type -> berth.shim.v1.Event
-	21, // 42: berth.shim.v1.Shim.Exec:output_type -> berth.shim.v1.ExecResponse
-	2,  // 43: berth.shim.v1.Shim.Attach:output_type -> berth.shim.v1.Empty
-	2,  // 44: berth.shim.v1.Shim.Cancel:output_type -> berth.shim.v1.Empty
-	2,  // 45: berth.shim.v1.Shim.Resize:output_type -> berth.shim.v1.Empty
-	2,  // 46: berth.shim.v1.Shim.ReopenLog:output_type -> berth.shim.v1.Empty
-	2,  // 47: berth.shim.v1.Shim.Update:output_type -> berth.shim.v1.Empty
-	26, // 48: berth.shim.v1.Shim.Stats:output_type -> berth.shim.v1.StatsResponse
-	2,  // 49: berth.shim.v1.Shim.Shutdown:output_type -> berth.shim.v1.Empty
-	2,  // 50: berth.shim.v1.Shim.Upgrade:output_type -> berth.shim.v1.Empty
-	34, // [34:51] is the sub-list for method output_type
-	17, // [17:34] is the sub-list for method input_type
+	24, // 27: berth.shim.v1.Shim.Await:input_type -> berth.shim.v1.AwaitRequest
+	8,  // 28: berth.shim.v1.Shim.Cancel:input_type -> berth.shim.v1.CancelRequest
+	25, // 29: berth.shim.v1.Shim.Resize:input_type -> berth.shim.v1.ResizeRequest
+	5,  // 30: berth.shim.v1.Shim.ReopenLog:input_type -> berth.shim.v1.ContainerRequest
+	26, // 31: berth.shim.v1.Shim.Update:input_type -> berth.shim.v1.UpdateRequest
+	27, // 32: berth.shim.v1.Shim.Stats:input_type -> berth.shim.v1.StatsRequest
+	2,  // 33: berth.shim.v1.Shim.Shutdown:input_type -> berth.shim.v1.Empty
+	34, // 34: berth.shim.v1.Shim.Upgrade:input_type -> berth.shim.v1.UpgradeRequest
+	4,  // 35: berth.shim.v1.Shim.Hello:output_type -> berth.shim.v1.HelloResponse
+	11, // 36: berth.shim.v1.Shim.Create:output_type -> berth.shim.v1.CreateResponse
+	14, // 37: berth.shim.v1.Shim.Start:output_type -> berth.shim.v1.StartResponse
+	2,  // 38: berth.shim.v1.Shim.Signal:output_type -> berth.shim.v1.Empty
+	2,  // 39: berth.shim.v1.Shim.Delete:output_type -> berth.shim.v1.Empty
+	18, // 40: berth.shim.v1.Shim.List:output_type -> berth.shim.v1.ListResponse
+	16, // 41: berth.shim.v1.Shim.Wait:output_type -> berth.shim.v1.ExitStatus
+	19, // 42: berth.shim.v1.Shim.Events:output_type -> berth.shim.v1.Event
+	21, // 43: berth.shim.v1.Shim.Exec:output_type -> berth.shim.v1.ExecResponse
+	23, // 44: berth.shim.v1.Shim.Attach:output_type -> berth.shim.v1.AttachResponse
+	21, // 45: berth.shim.v1.Shim.Await:output_type -> berth.shim.v1.ExecResponse
+	2,  // 46: berth.shim.v1.Shim.Cancel:output_type -> berth.shim.v1.Empty
+	2,  // 47: berth.shim.v1.Shim.Resize:output_type -> berth.shim.v1.Empty
+	2,  // 48: berth.shim.v1.Shim.ReopenLog:output_type -> berth.shim.v1.Empty
+	2,  // 49: berth.shim.v1.Shim.Update:output_type -> berth.shim.v1.Empty
+	28, // 50: berth.shim.v1.Shim.Stats:output_type -> berth.shim.v1.StatsResponse
+	2,  // 51: berth.shim.v1.Shim.Shutdown:output_type -> berth.shim.v1.Empty
+	2,  // 52: berth.shim.v1.Shim.Upgrade:output_type -> berth.shim.v1.Empty
+	35, // [35:53] is the sub-list for method output_type
+	17, // [17:35] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -2635,14 +2763,14 @@ func file_shim_proto_init() {
 	if File_shim_proto != nil {
 		return
 	}
-	file_shim_proto_msgTypes[24].OneofWrappers = []any{}
+	file_shim_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shim_proto_rawDesc), len(file_shim_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -17,7 +17,8 @@ type ShimService interface {
 	Wait(context.Context, *WaitRequest) (*ExitStatus, error)
 	Events(context.Context, *Empty, Shim_EventsServer) error
 	Exec(context.Context, *ExecRequest) (*ExecResponse, error)
-	Attach(context.Context, *AttachRequest) (*Empty, error)
+	Attach(context.Context, *AttachRequest) (*AttachResponse, error)
+	Await(context.Context, *AwaitRequest) (*ExecResponse, error)
 	Cancel(context.Context, *CancelRequest) (*Empty, error)
 	Resize(context.Context, *ResizeRequest) (*Empty, error)
 	ReopenLog(context.Context, *ContainerRequest) (*Empty, error)
@@ -106,6 +107,13 @@ func RegisterShimService(srv *ttrpc.Server, svc ShimService) {
 				}
 				return svc.Attach(ctx, &req)
 			},
+			"Await": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
+				var req AwaitRequest
+				if err := unmarshal(&req); err != nil {
+					return nil, err
+				}
+				return svc.Await(ctx, &req)
+			},
 			"Cancel": func(ctx context.Context, unmarshal func(interface{}) error) (interface{}, error) {
 				var req CancelRequest
 				if err := unmarshal(&req); err != nil {
@@ -182,7 +190,8 @@ type ShimClient interface {
 	Wait(context.Context, *WaitRequest) (*ExitStatus, error)
 	Events(context.Context, *Empty) (Shim_EventsClient, error)
 	Exec(context.Context, *ExecRequest) (*ExecResponse, error)
-	Attach(context.Context, *AttachRequest) (*Empty, error)
+	Attach(context.Context, *AttachRequest) (*AttachResponse, error)
+	Await(context.Context, *AwaitRequest) (*ExecResponse, error)
 	Cancel(context.Context, *CancelRequest) (*Empty, error)
 	Resize(context.Context, *ResizeRequest) (*Empty, error)
 	ReopenLog(context.Context, *ContainerRequest) (*Empty, error)
@@ -295,9 +304,17 @@ func (c *shimClient) Exec(ctx context.Context, req *ExecRequest) (*ExecResponse,
 	return &resp, nil
 }
 
-func (c *shimClient) Attach(ctx context.Context, req *AttachRequest) (*Empty, error) {
-	var resp Empty
+func (c *shimClient) Attach(ctx context.Context, req *AttachRequest) (*AttachResponse, error) {
+	var resp AttachResponse
 	if err := c.client.Call(ctx, "berth.shim.v1.Shim", "Attach", req, &resp); err != nil {
+		return nil, err
+	}
+	return &resp, nil
+}
+
+func (c *shimClient) Await(ctx context.Context, req *AwaitRequest) (*ExecResponse, error) {
+	var resp ExecResponse
+	if err := c.client.Call(ctx, "berth.shim.v1.Shim", "Await", req, &resp); err != nil {
 		return nil, err
 	}
 	return &resp, nil

@@ -49,7 +49,7 @@ func main() {
 			fmt.Fprintf(w, "line %d\n", i)
 			time.Sleep(time.Duration(number(rest[1:], 0)) * time.Millisecond)
 		}
-	case "rate": // rate COUNT PER_SECOND: lines, a hundred times a second
+	case "rate": // rate COUNT PER_SECOND [CODE]: lines, a hundred times a second
 		count, perSecond := number(rest, 0), number(rest[1:], 0)
 		began := time.Now()
 		for i := 0; i < count; time.Sleep(10 * time.Millisecond) {
@@ -57,6 +57,7 @@ func main() {
 				fmt.Fprintf(os.Stdout, "line %d\n", i)
 			}
 		}
+		os.Exit(number(rest[min(2, len(rest)):], 0))
 	case "flood": // flood BYTES
 		line := []byte(strings.Repeat("x", 127) + "\n")
 		w := bufio.NewWriterSize(os.Stdout, 64<<10)
