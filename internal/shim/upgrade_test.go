@@ -398,56 +398,6 @@ func TestUpgradeToABrokenProgram(t *testing.T) {
 	n.numbered(r.LogPath)
 }
 
-// Calls of all kinds that are made during upgrades succeed, once each.
-func TestCallsDuringUpgrades(t *testing.T) {
-	n := newNode(t)
-	r := n.bundle("a", nil, "init")
-	n.start(r)
-	ctx, stop := context.WithCancel(n.ctx)
-	var wg sync.WaitGroup
-	calls := make([]int, 2)
-	repeated := func(i int, call func(number int) error) {
-		wg.Go(func() {
-			for ; ctx.Err() == nil; calls[i]++ {
-				if err := call(calls[i]); err != nil {
-					t.Errorf("call %d: %v", calls[i], err)
-					return
-				}
-			}
-		})
-	}
-	repeated(0, func(int) error {
-		var out buffer
-		e, err := n.Exec(n.ctx, shim.ExecRequest{ID: "a", Process: process("echo", "hello"), Stdout: &out})
-		if err == nil && (e.Code != 0 || out.String() != "hello\n") {
-			err = fmt.Errorf("exec says %q, %+v", out.String(), e)
-		}
-		return err
-	})
-	repeated(1, func(number int) error {
-		id := fmt.Sprintf("c%d", number)
-		if _, err := n.Create(n.ctx, n.bundle(id, nil, "exit", "9")); err != nil {
-			return err
-		}
-		if _, err := n.Start(n.ctx, id); err != nil {
-			return err
-		}
-		if e, err := n.Wait(n.ctx, id); err != nil || e.Code != 9 || !e.Known {
-			return fmt.Errorf("wait says %+v, %w", e, err)
-		}
-		return n.Delete(n.ctx, id)
-	})
-	for i := range 8 {
-		time.Sleep(50 * time.Millisecond)
-		n.upgrade([]string{nextBinary, shimBinary}[i%2])
-	}
-	stop()
-	wg.Wait()
-	if calls[0] == 0 || calls[1] == 0 {
-		t.Errorf("%d execs and %d containers: too few to say anything", calls[0], calls[1])
-	}
-}
-
 // Ensure upgrades a shim that runs another program than the one installed, and
 // leaves alone one that runs the same.
 func TestEnsureUpgrades(t *testing.T) {
