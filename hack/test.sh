@@ -11,7 +11,7 @@ fi
 
 # Everything but the tests of whole nodes, with the race detector; one package at
 # a time, because some look at what the machine holds before and after.
-go test -race -p 1 -tags "$tags" $(go list ./... | grep -v -e /test/)
+go test -race -p 1 -timeout 20m -tags "$tags" $(go list ./... | grep -v -e /test/)
 # Real containers, with the programs in bin/.
 go test -tags "$tags" -timeout 20m ./test/...
 # The core against the kubelet's own code: a module of its own.

@@ -254,6 +254,13 @@ func (c *Client) Create(ctx context.Context, r CreateRequest) (CreateResult, err
 	for _, m := range r.Rootfs {
 		req.Rootfs = append(req.Rootfs, &shimpb.Mount{Type: m.Type, Source: m.Source, Options: m.Options})
 	}
+	if p := r.Program; p != nil {
+		// An older shim would run it by libcontainer.
+		if err := c.needs(ctx, 3, "run containers by "+p.Path); err != nil {
+			return CreateResult{}, err
+		}
+		req.Program = &shimpb.Program{Path: p.Path, Args: p.Args}
+	}
 	resp, err := once(ctx, c, func(s shimpb.ShimClient) (*shimpb.CreateResponse, error) { return s.Create(ctx, req) })
 	if err != nil {
 		return CreateResult{}, err

@@ -2,6 +2,7 @@ package shim
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -136,4 +137,27 @@ func ResizeTerminal(f *os.File, s Size) error {
 		return err
 	}
 	return ierr
+}
+
+// SendTerminal passes a terminal on over the console socket, as libcontainer's init
+// does. The caller still closes its own.
+func SendTerminal(sock, terminal *os.File) error {
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		return err
+	}
+	tty, err := terminal.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var serr, terr error
+	err = raw.Control(func(to uintptr) {
+		terr = tty.Control(func(fd uintptr) {
+			serr = unix.Sendmsg(int(to), []byte("terminal"), unix.UnixRights(int(fd)), nil, 0)
+		})
+	})
+	if err := errors.Join(err, terr, serr); err != nil {
+		return fmt.Errorf("cannot send the terminal: %w", err)
+	}
+	return nil
 }

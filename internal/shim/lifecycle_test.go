@@ -65,7 +65,10 @@ func TestExitIsReportedAsTheKernelSaysIt(t *testing.T) {
 
 // A signal sent as soon as the container is started is for its command, not for
 // the program that makes containers, which ends on it with exit code 2.
-func TestSignalAtOnceReachesTheCommand(t *testing.T) {
+func TestSignalAtOnceReachesTheCommand(t *testing.T) { testSignalAtOnce(t, 40) }
+
+func testSignalAtOnce(t *testing.T, rounds int) {
+	t.Helper()
 	n := newNode(t)
 	program := filepath.Join(t.TempDir(), "nap")
 	cc := exec.Command("gcc", "-static", "-x", "c", "-o", program, "-")
@@ -78,7 +81,7 @@ func TestSignalAtOnceReachesTheCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 40 {
+	for i := range rounds {
 		name := fmt.Sprintf("nap-%d", i)
 		r := n.bundle(name, func(s *specs.Spec) { s.Process.Args = []string{"/nap"} })
 		if err := os.WriteFile(filepath.Join(n.dir, "image", "nap"), nap, 0o755); err != nil {

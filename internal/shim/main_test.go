@@ -83,6 +83,8 @@ type node struct {
 	run    string
 	cgroup string // parent of all containers' cgroups
 	ctx    context.Context
+	// program runs the containers; nil: libcontainer.
+	program *shim.Program
 }
 
 func newNode(t testing.TB) *node {
@@ -96,6 +98,7 @@ func newNode(t testing.TB) *node {
 		t.Fatal(err)
 	}
 	n := &node{TB: t, dir: dir, run: filepath.Join(dir, "run"), cgroup: fmt.Sprintf("/berth-shim-test-%d-%d", os.Getpid(), number.Add(1))}
+	n.program = programOf(t, dir)
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
 	n.ctx = ctx
 	t.Cleanup(func() {

@@ -8,6 +8,12 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
+// Program is an OCI runtime that the shim calls instead of libcontainer.
+type Program struct {
+	Path string   `json:"path"`           // absolute
+	Args []string `json:"args,omitempty"` // options that go before each command
+}
+
 // CreateRequest describes a container.
 type CreateRequest struct {
 	ID     string // letters, digits, "_", "+", "-", "."; unique per run directory
@@ -17,6 +23,9 @@ type CreateRequest struct {
 	// entry on top of the one before, and unmounted by Delete. Empty: the
 	// caller has mounted it and unmounts it.
 	Rootfs []Mount
+
+	// Program makes the container and all changes to it; nil: libcontainer.
+	Program *Program
 
 	LogPath     string // file in the CRI log format; empty: output is read and dropped
 	LogMaxBytes int64  // the file is rotated before it grows beyond this; 0: never

@@ -4,8 +4,8 @@ import "fmt"
 
 const (
 	// Protocol is the version of the protocol this package speaks. Version 2 adds
-	// Upgrade and DeleteNotRun.
-	Protocol = 2
+	// Upgrade and DeleteNotRun, version 3 programs that run containers.
+	Protocol = 3
 	// MinProtocol is the oldest version it still understands.
 	MinProtocol = 1
 )

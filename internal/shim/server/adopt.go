@@ -221,23 +221,13 @@ func (c *container) adoptStdio(st state, k *kept) error {
 	return errors.Join(errs...)
 }
 
-// completeStart does what the former shim was about to do: it takes the one byte
-// that lets the first process go on, if that is still waiting to give it.
+// completeStart does what the former shim was about to do.
 func (c *container) completeStart() error {
-	path := filepath.Join(c.srv.libcontainerDir(), c.id, "exec.fifo")
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err == nil {
-		// A process that waits is woken by the open and writes; one that runs
-		// already never does.
-		_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 200)
-		unix.Close(fd)
-		err = os.Remove(path)
-	}
-	if err != nil && !os.IsNotExist(err) {
+	if err := c.driver.resume(); err != nil {
 		return fmt.Errorf("cannot complete start of container %q: %w", c.id, err)
 	}
 	now := time.Now()
-	err = c.change(func(st *state) {
+	err := c.change(func(st *state) {
 		st.StartedAt = now
 		if st.Phase == starting {
 			st.Phase = running
@@ -267,7 +257,8 @@ func (s *Server) killHolder(st state) {
 // libcontainer knows of it.
 func (s *Server) sweepBroken(id string) {
 	c := s.newContainer(id, state{ID: id})
-	if lc, err := c.libcontainer(); err == nil {
+	b := &builtin{c: c}
+	if lc, err := b.container(); err == nil {
 		if ls, err := lc.State(); err == nil && len(ls.CgroupPaths) > 0 {
 			own := true
 			for _, p := range ls.CgroupPaths {
@@ -284,7 +275,7 @@ func (s *Server) sweepBroken(id string) {
 			return
 		}
 	}
-	if err := c.destroy(c.st); err != nil {
+	if err := b.destroy(c.st); err != nil {
 		s.log.Error("cannot remove container", "id", id, "err", err)
 		return
 	}

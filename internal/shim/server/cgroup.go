@@ -69,6 +69,22 @@ func killCgroup(paths map[string]string) error {
 	}
 }
 
+// removeCgroup removes a container's cgroup, in which no process is left, if there
+// is one.
+func removeCgroup(paths map[string]string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	m, err := cgroupManager(paths)
+	if err != nil {
+		return err
+	}
+	if err := m.Destroy(); err != nil {
+		return fmt.Errorf("cannot remove cgroup: %w", err)
+	}
+	return nil
+}
+
 // killAll kills pids, all processes of one cgroup. On cgroup v2 the kernel does
 // it at once (unified); on v1 the group is frozen meanwhile, where it can be, so
 // that it can't fork faster than we kill.

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/opencontainers/runc/libcontainer"
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-run/berth/internal/shim"
@@ -39,8 +38,7 @@ type container struct {
 	oom     *oomWatch
 	holder  *process // keeps the terminal open; nil without one
 
-	// Held under op.
-	lc *libcontainer.Container // loaded when first needed
+	driver driver
 
 	stdinMu sync.Mutex
 	stdin   *os.File          // where attached input goes: a FIFO or the terminal; nil: nowhere
@@ -53,6 +51,7 @@ func (s *Server) newContainer(id string, st state) *container {
 		op: make(chan struct{}, 1), made: make(chan struct{}), exited: make(chan struct{}),
 	}
 	c.op <- struct{}{}
+	c.driver = driverOf(c, st.Program)
 	return c
 }
 
@@ -145,18 +144,6 @@ func (e *exitState) exit() *shim.Exit {
 		return nil
 	}
 	return &shim.Exit{Code: e.Code, Signal: e.Signal, At: e.At, OOMKilled: e.OOMKilled, Known: e.Known}
-}
-
-// libcontainer returns libcontainer's view of the container. The caller holds op.
-func (c *container) libcontainer() (*libcontainer.Container, error) {
-	if c.lc == nil {
-		lc, err := libcontainer.Load(c.srv.libcontainerDir(), c.id)
-		if err != nil {
-			return nil, fmt.Errorf("cannot load container %q: %w", c.id, err)
-		}
-		c.lc = lc
-	}
-	return c.lc, nil
 }
 
 // release closes everything the shim holds open of the container. Its processes

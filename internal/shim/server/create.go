@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-run/berth/internal/shim"
+	"github.com/berth-run/berth/internal/shim/server/ociruntime"
 	"github.com/berth-run/berth/internal/shim/shimpb"
 )
 
@@ -24,11 +24,18 @@ func (s *Server) create(_ context.Context, r *shimpb.CreateRequest) (*container,
 	if !cleanAbs(r.Bundle) {
 		return nil, fmt.Errorf("cannot create container %q: bundle %q is not an absolute path", r.Id, r.Bundle)
 	}
-	c := s.newContainer(r.Id, state{
-		Version: stateVersion, ID: r.Id, BootID: s.bootID, Phase: creating, Bundle: r.Bundle,
+	st := state{
+		Version: 1, ID: r.Id, BootID: s.bootID, Phase: creating, Bundle: r.Bundle,
 		LogPath: r.LogPath, LogMaxBytes: r.LogMaxBytes, LogMaxFiles: int(r.LogMaxFiles),
 		Stdin: r.Stdin, StdinOnce: r.StdinOnce, TTY: r.Tty, CreatedAt: time.Now(),
-	})
+	}
+	if p := r.Program; p != nil {
+		if !cleanAbs(p.Path) {
+			return nil, fmt.Errorf("cannot create container %q: program %q is not an absolute path", r.Id, p.Path)
+		}
+		st.Version, st.Program = 2, &shim.Program{Path: p.Path, Args: p.Args}
+	}
+	c := s.newContainer(r.Id, st)
 	defer c.lock()()
 	s.mu.Lock()
 	if s.containers[r.Id] != nil {
@@ -57,6 +64,9 @@ func (c *container) make(r *shimpb.CreateRequest) error {
 	if err != nil {
 		return err
 	}
+	if r.Program != nil && spec.Process.Terminal != r.Tty { // it reads the bundle itself
+		return fmt.Errorf("cannot use bundle %s: process.terminal is %t, want %t", r.Bundle, spec.Process.Terminal, r.Tty)
+	}
 	spec.Process.Terminal = r.Tty
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		return fmt.Errorf("cannot create container %q: %w", c.id, err)
@@ -72,21 +82,13 @@ func (c *container) make(r *shimpb.CreateRequest) error {
 	if err != nil {
 		return &shim.StartError{Reason: shim.StartFailed, Message: err.Error()}
 	}
-	lp, err := s.newProcess(spec.Process)
+	paths, err := c.driver.prepare(spec, config)
 	if err != nil {
 		return &shim.StartError{Reason: shim.StartFailed, Message: err.Error()}
-	}
-	lp.Init = true
-	if c.lc, err = libcontainer.Create(s.libcontainerDir(), c.id, config); err != nil {
-		return &shim.StartError{Reason: shim.StartFailed, Message: err.Error()}
-	}
-	lstate, err := c.lc.State()
-	if err != nil {
-		return err
 	}
 	// Before anything is put into the cgroup: this is what a new shim kills by.
 	if err := c.change(func(st *state) {
-		st.CgroupPaths = lstate.CgroupPaths
+		st.CgroupPaths = paths
 		st.PrivatePIDs = config.Namespaces.IsPrivate(configs.NEWPID)
 	}); err != nil {
 		return err
@@ -97,27 +99,21 @@ func (c *container) make(r *shimpb.CreateRequest) error {
 			return fmt.Errorf("cannot open log of container %q: %w", c.id, err)
 		}
 	}
-	ends, console, err := c.makeStdio(lp, config)
+	streams, err := c.makeStdio(config)
 	if err != nil {
 		return fmt.Errorf("cannot create standard streams of container %q: %w", c.id, err)
 	}
-	if console != nil {
-		defer console.Close()
-	}
-
-	err = c.startInit(lp)
-	for _, f := range ends {
-		f.Close()
-	}
+	terminal, err := c.driver.create(streams)
+	closeStreams(streams)
 	if err != nil {
 		return err
 	}
-	if console != nil {
-		if err := c.takeTerminal(console); err != nil {
+	if terminal != nil {
+		if err := c.takeTerminal(terminal); err != nil {
 			return err
 		}
 	}
-	if c.oom, err = watchOOM(s.poll, lstate.CgroupPaths, c.oomHappened); err != nil {
+	if c.oom, err = watchOOM(s.poll, paths, c.oomHappened); err != nil {
 		s.log.Warn("OOM kills are noticed only at the end", "id", c.id, "err", err)
 	}
 	return c.change(func(st *state) {
@@ -125,55 +121,29 @@ func (c *container) make(r *shimpb.CreateRequest) error {
 	})
 }
 
-// startInit starts the container's first process, which then waits.
-func (c *container) startInit(lp *libcontainer.Process) error {
-	s := c.srv
-	s.starting.RLock()
-	defer s.starting.RUnlock()
-	if err := s.startProcess(c.lc, lp); err != nil {
-		return startError(err)
-	}
-	p, err := childProcess(lp)
-	if err != nil {
-		return err
-	}
-	c.proc = p
-	return s.watchProcess(p, c.ended)
-}
-
 func (c *container) oomHappened() {
 	c.srv.events.publish(shim.Event{Kind: shim.ContainerOOM, ID: c.id, At: time.Now()})
 }
 
-// makeStdio makes what the container's first process has as its standard
-// streams, and begins to read output. It returns the container's ends, to be
-// closed once they are handed over, and with a terminal the socket it comes from.
-func (c *container) makeStdio(lp *libcontainer.Process, config *configs.Config) (ends []*os.File, console *os.File, err error) {
+// makeStdio makes what the container's first process has as its standard streams,
+// and begins to read output. It returns the container's ends, to be closed once they
+// are handed over. A terminal is made by the runtime.
+func (c *container) makeStdio(config *configs.Config) (ends ociruntime.Streams, err error) {
+	if c.st.TTY {
+		return ociruntime.Streams{Terminal: true}, nil
+	}
 	defer func() {
 		if err != nil {
-			for _, f := range ends {
-				f.Close()
-			}
-			if console != nil {
-				console.Close()
-			}
+			closeStreams(ends)
 		}
 	}()
-	if c.st.TTY {
-		ours, theirs, err := shim.SocketPair()
-		if err != nil {
-			return nil, nil, err
-		}
-		lp.ConsoleSocket = theirs
-		return []*os.File{theirs}, ours, nil
-	}
 	uid, err := config.HostRootUID()
 	if err != nil {
-		return nil, nil, err
+		return ends, err
 	}
 	gid, err := config.HostRootGID()
 	if err != nil {
-		return nil, nil, err
+		return ends, err
 	}
 	fifo := func(name string) error {
 		path := filepath.Join(c.dir, name)
@@ -184,42 +154,43 @@ func (c *container) makeStdio(lp *libcontainer.Process, config *configs.Config) 
 	}
 	if c.st.Stdin {
 		if err := fifo("stdin"); err != nil {
-			return ends, nil, err
+			return ends, err
 		}
 		// Only an input that ends needs a shim that holds it open.
 		flags := unix.O_RDWR
 		if c.st.StdinOnce {
 			flags = unix.O_RDONLY
 		}
-		in, err := containerEnd(c.dir, "stdin", flags)
-		if err != nil {
-			return ends, nil, err
+		if ends.In, err = containerEnd(c.dir, "stdin", flags); err != nil {
+			return ends, err
 		}
-		ends = append(ends, in)
-		lp.Stdin = in
 		if err := c.openStdin(); err != nil {
-			return ends, nil, err
+			return ends, err
 		}
 	}
-	for _, name := range []string{"stdout", "stderr"} {
-		if err := fifo(name); err != nil {
-			return ends, nil, err
+	for _, out := range []struct {
+		name string
+		end  **os.File
+	}{{"stdout", &ends.Out}, {"stderr", &ends.Err}} {
+		if err := fifo(out.name); err != nil {
+			return ends, err
 		}
-		out, err := containerEnd(c.dir, name, unix.O_RDWR)
-		if err != nil {
-			return ends, nil, err
+		if *out.end, err = containerEnd(c.dir, out.name, unix.O_RDWR); err != nil {
+			return ends, err
 		}
-		ends = append(ends, out)
-		if name == "stdout" {
-			lp.Stdout = out
-		} else {
-			lp.Stderr = out
-		}
-		if err := c.openOutput(name); err != nil {
-			return ends, nil, err
+		if err := c.openOutput(out.name); err != nil {
+			return ends, err
 		}
 	}
-	return ends, nil, c.followStreams()
+	return ends, c.followStreams()
+}
+
+func closeStreams(s ociruntime.Streams) {
+	for _, f := range []*os.File{s.In, s.Out, s.Err} {
+		if f != nil {
+			f.Close()
+		}
+	}
 }
 
 // openOutput opens our end of one output FIFO.
@@ -255,11 +226,7 @@ func (c *container) start() (time.Time, error) {
 	default:
 		return time.Time{}, c.wrongState(st.Phase)
 	}
-	lc, err := c.libcontainer()
-	if err != nil {
-		return time.Time{}, err
-	}
-	err = c.change(func(st *state) {
+	err := c.change(func(st *state) {
 		if st.Phase == created { // it may have ended since
 			st.Phase = starting
 		}
@@ -271,7 +238,7 @@ func (c *container) start() (time.Time, error) {
 		return time.Time{}, c.wrongState(p)
 	}
 	before := commandLine(st.PID)
-	if err := lc.Exec(); err != nil {
+	if err := c.driver.start(); err != nil {
 		return time.Time{}, fmt.Errorf("cannot start container %q: %w", c.id, err)
 	}
 	c.awaitCommand(st.PID, before)
@@ -294,13 +261,17 @@ const commandWait = time.Second
 // has ended. Until then it is libcontainer's own program, which answers SIGTERM
 // with exit code 2: nobody may signal it, nor take its end for the command's.
 func (c *container) awaitCommand(pid int, before string) {
+	ended := c.exited
+	if c.proc != nil {
+		ended = c.proc.done // its exit is recorded after the start
+	}
 	deadline := time.Now().Add(commandWait)
 	for wait := 50 * time.Microsecond; time.Now().Before(deadline); wait = min(2*wait, 5*time.Millisecond) {
 		if now := commandLine(pid); now != "" && now != before {
 			return
 		}
 		select {
-		case <-c.exited:
+		case <-ended:
 			return
 		case <-time.After(wait):
 		}
@@ -358,7 +329,7 @@ func (c *container) unmake() error {
 		}
 	}
 	c.release()
-	if err := c.destroy(st); err != nil {
+	if err := c.driver.destroy(st); err != nil {
 		return err
 	}
 	if st.Mounts > 0 {
@@ -367,32 +338,4 @@ func (c *container) unmake() error {
 		}
 	}
 	return os.RemoveAll(c.dir)
-}
-
-// destroy removes the cgroup and libcontainer's state, and runs the hooks for
-// that.
-func (c *container) destroy(st state) error {
-	lc, err := c.libcontainer()
-	if err == nil {
-		if config := lc.Config(); len(config.Hooks[configs.Poststop]) > 0 {
-			err = c.srv.undisturbed(lc.Destroy)
-		} else {
-			err = lc.Destroy()
-		}
-		c.lc = nil
-		if err == nil {
-			return nil
-		}
-	}
-	// It was never complete, or its state is torn: by hand, then.
-	if len(st.CgroupPaths) > 0 {
-		m, err := cgroupManager(st.CgroupPaths)
-		if err != nil {
-			return err
-		}
-		if err := m.Destroy(); err != nil {
-			return fmt.Errorf("cannot remove cgroup: %w", err)
-		}
-	}
-	return os.RemoveAll(filepath.Join(c.srv.libcontainerDir(), c.id))
 }

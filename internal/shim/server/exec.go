@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/opencontainers/cgroups"
-	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-run/berth/internal/shim"
+	"github.com/berth-run/berth/internal/shim/server/ociruntime"
 	"github.com/berth-run/berth/internal/shim/shimpb"
 )
 
@@ -96,11 +96,8 @@ func (c *container) startExec(r *shimpb.ExecRequest, files []*os.File) (*execGro
 	if err := checkProcess(&spec); err != nil {
 		return nil, nil, err
 	}
-	lp, err := c.srv.newProcess(&spec)
+	streams, console, err := streamsOf(r, files)
 	if err != nil {
-		return nil, nil, startError(err)
-	}
-	if err := giveStreams(lp, r, files); err != nil {
 		return nil, nil, err
 	}
 
@@ -109,83 +106,43 @@ func (c *container) startExec(r *shimpb.ExecRequest, files []*os.File) (*execGro
 	if st.Phase != running && st.Phase != created {
 		return nil, nil, c.wrongState(st.Phase)
 	}
-	lc, err := c.libcontainer()
-	if err != nil {
-		return nil, nil, err
+	group := &execGroup{}
+	if c.driver.groups() {
+		if group, err = newExecGroup(st.CgroupPaths, c.srv.execNumber.Add(1)); err != nil {
+			return nil, nil, err
+		}
 	}
-	group, err := newExecGroup(st.CgroupPaths, c.srv.execNumber.Add(1))
+	p, err := c.driver.exec(&spec, streams, console, group)
 	if err != nil {
-		return nil, nil, err
-	}
-	lp.SubCgroupPaths = group.sub
-
-	s := c.srv
-	s.starting.RLock()
-	defer s.starting.RUnlock()
-	if err := s.startProcess(lc, lp); err != nil {
+		group.kill() // it may run, yet nobody watches it
 		group.leave()
 		if st := c.state(); st.Phase != running && st.Phase != created {
 			return nil, nil, c.wrongState(st.Phase) // it ended meanwhile
 		}
-		return nil, nil, startError(err)
-	}
-	p, err := childProcess(lp)
-	if err == nil {
-		err = s.watchProcess(p, nil)
-	}
-	if err != nil {
-		group.kill()
-		_, _ = lp.Wait()
-		group.leave()
 		return nil, nil, err
 	}
 	return group, p, nil
 }
 
-// giveStreams hands the received descriptors to the process. What is nil is
-// /dev/null.
-func giveStreams(lp *libcontainer.Process, r *shimpb.ExecRequest, files []*os.File) error {
-	next := func() *os.File {
-		if len(files) == 0 {
-			return nil
+// streamsOf says what the received descriptors are. What is nil is /dev/null; with a
+// terminal it is sent to console.
+func streamsOf(r *shimpb.ExecRequest, files []*os.File) (s ociruntime.Streams, console *os.File, err error) {
+	next := func(wanted bool) (f *os.File) {
+		switch {
+		case !wanted:
+		case len(files) == 0:
+			err = errors.New("cannot start exec: its streams did not arrive")
+		default:
+			f, files = files[0], files[1:]
 		}
-		f := files[0]
-		files = files[1:]
 		return f
 	}
-	if r.Tty {
-		lp.ConsoleSocket = next()
-		if lp.ConsoleSocket == nil {
-			return errors.New("cannot start exec: the console socket did not arrive")
-		}
-		return nil
+	if s.Terminal = r.Tty; r.Tty {
+		console = next(true)
+		return s, console, err
 	}
-	missing := false
-	if r.Stdin {
-		if f := next(); f != nil {
-			lp.Stdin = f
-		} else {
-			missing = true
-		}
-	}
-	if r.Stdout {
-		if f := next(); f != nil {
-			lp.Stdout = f
-		} else {
-			missing = true
-		}
-	}
-	if r.Stderr {
-		if f := next(); f != nil {
-			lp.Stderr = f
-		} else {
-			missing = true
-		}
-	}
-	if missing {
-		return errors.New("cannot start exec: its streams did not arrive")
-	}
-	return nil
+	s.In, s.Out, s.Err = next(r.Stdin), next(r.Stdout), next(r.Stderr)
+	return s, nil, err
 }
 
 // kill kills the exec's processes and waits until the first one is reaped. The
@@ -215,7 +172,7 @@ type execGroup struct {
 	path    string            // "": there is none, and the process tree is walked
 	parent  string            // the container's own group
 	unified bool              // cgroup v2
-	sub     map[string]string // for libcontainer
+	sub     map[string]string // its name, by controller
 }
 
 func newExecGroup(paths map[string]string, number uint64) (*execGroup, error) {

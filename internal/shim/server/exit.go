@@ -22,6 +22,9 @@ func (c *container) ended() {
 			c.srv.log.Warn("cannot kill what a container left", "id", c.id, "err", err)
 		}
 	}
+	if st.Phase == starting {
+		c.awaitStart() // that it started comes first
+	}
 	until := time.Now().Add(drainWait)
 	for _, s := range c.streams {
 		if !s.drained(time.Until(until)) {

@@ -58,8 +58,16 @@ func (s *Server) reapOne() bool {
 	if p != nil {
 		return s.collect(p)
 	}
-	_, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
-	return err == nil
+	var ws unix.WaitStatus
+	if _, err := unix.Wait4(pid, &ws, unix.WNOHANG, nil); err != nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.awaited > 0 {
+		s.orphans[pid] = orphanEnd{exitStatus{wait: syscall.WaitStatus(ws), known: true}, time.Now()}
+	}
+	return true
 }
 
 // undisturbed runs f, which starts processes and waits for their ends itself:

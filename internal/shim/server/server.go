@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/berth-run/berth/internal/shim"
+	"github.com/berth-run/berth/internal/shim/server/ociruntime"
 	"github.com/berth-run/berth/internal/shim/server/seccompcache"
 	"github.com/berth-run/berth/internal/shim/shimpb"
 )
@@ -65,9 +66,12 @@ type Server struct {
 
 	mu         sync.Mutex
 	containers map[string]*container
-	children   map[int]*process              // those that somebody else than the reaper reaps
-	calls      map[uint64]context.CancelFunc // what Cancel can end
-	trim       *time.Timer                   // gives memory back when it has been quiet
+	children   map[int]*process                 // those that somebody else than the reaper reaps
+	calls      map[uint64]context.CancelFunc    // what Cancel can end
+	programs   map[string]ociruntime.ExecGroups // of each program that was asked
+	awaited    int                              // calls of programs that leave a process; see takeOrphan
+	orphans    map[int]orphanEnd                // by pid, of those reaped meanwhile
+	trim       *time.Timer                      // gives memory back when it has been quiet
 
 	shutdown chan struct{} // closed by Shutdown
 	once     sync.Once
@@ -96,6 +100,8 @@ func New(cfg Config) (*Server, error) {
 		containers: make(map[string]*container),
 		children:   make(map[int]*process),
 		calls:      make(map[uint64]context.CancelFunc),
+		programs:   make(map[string]ociruntime.ExecGroups),
+		orphans:    make(map[int]orphanEnd),
 		shutdown:   make(chan struct{}),
 	}, nil
 }
@@ -136,6 +142,9 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("cannot become child subreaper: %w", err)
 	}
 	if s.poll, err = newPoller(); err != nil {
+		return err
+	}
+	if err := s.useForPrograms(); err != nil {
 		return err
 	}
 	return s.serve(ctx, given, ready)

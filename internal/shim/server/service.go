@@ -73,7 +73,7 @@ func (c *container) signal(sig syscall.Signal, all bool) error {
 		c.lock()()
 	}
 	if !all {
-		return c.proc.kill(sig)
+		return c.driver.kill(sig)
 	}
 	if sig == syscall.SIGKILL {
 		return killCgroup(st.CgroupPaths)

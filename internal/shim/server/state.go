@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/berth-run/berth/internal/shim"
 )
 
 // phase is where a container is in its life, finer than the protocol's states
@@ -27,7 +29,9 @@ const (
 )
 
 const (
-	stateVersion = 1
+	// stateVersion is the newest version of a state that this shim reads; it reads
+	// the older ones, too. Version 2 has Program.
+	stateVersion = 2
 	stateName    = "state.json"
 	// stateMax is the size in bytes beyond which a state file can't be ours.
 	stateMax = 1 << 20
@@ -42,6 +46,8 @@ type state struct {
 	Phase   phase  `json:"phase"`
 	Bundle  string `json:"bundle"`
 	Mounts  int    `json:"mounts,omitempty"` // made on Bundle/rootfs
+	// Program runs the container; nil: libcontainer.
+	Program *shim.Program `json:"program,omitempty"`
 
 	LogPath     string `json:"logPath,omitempty"`
 	LogMaxBytes int64  `json:"logMaxBytes,omitempty"`
@@ -83,8 +89,11 @@ func decodeState(id string, b []byte) (state, error) {
 	}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if st.Version != stateVersion {
-		bad("version is %d, want %d", st.Version, stateVersion)
+	if st.Version < 1 || st.Version > stateVersion {
+		bad("version is %d, want 1 to %d", st.Version, stateVersion)
+	}
+	if st.Program != nil && (st.Version < 2 || !cleanAbs(st.Program.Path)) {
+		bad("program is %q in version %d, want an absolute path in version 2", st.Program.Path, st.Version)
 	}
 	if st.ID != id || validID(id) != nil {
 		bad("id is %q, the folder's is %q", st.ID, id)

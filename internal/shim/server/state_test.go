@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/berth-run/berth/internal/shim"
 )
 
 func goodState() state {
@@ -48,7 +50,10 @@ func TestStateSurvivesTheDisk(t *testing.T) {
 
 func TestStateThatIsNotOursIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*state){
-		"another version":                  func(s *state) { s.Version = 2 },
+		"a newer version":                  func(s *state) { s.Version = stateVersion + 1 },
+		"no version":                       func(s *state) { s.Version = 0 },
+		"a program without a path":         func(s *state) { s.Program = &shim.Program{} },
+		"a program in a version without":   func(s *state) { s.Version, s.Program = 1, &shim.Program{Path: "/bin/runc"} },
 		"another container's":              func(s *state) { s.ID = "b" },
 		"an unknown phase":                 func(s *state) { s.Phase = "sleeping" },
 		"running without a pid":            func(s *state) { s.PID = 0 },

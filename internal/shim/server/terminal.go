@@ -8,8 +8,6 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/berth-run/berth/internal/shim"
 )
 
 // A terminal ends for its container (SIGHUP) when its last master is closed. So
@@ -19,12 +17,8 @@ import (
 // holderFD is the terminal's number in the holder.
 const holderFD = 3
 
-// takeTerminal receives the terminal of the container's first process.
-func (c *container) takeTerminal(console *os.File) error {
-	tty, err := shim.ReceiveTerminal(console)
-	if err != nil {
-		return &shim.StartError{Reason: shim.StartFailed, Message: err.Error()}
-	}
+// takeTerminal takes over the terminal of the container's first process.
+func (c *container) takeTerminal(tty *os.File) error {
 	defer tty.Close()
 	if err := c.startHolder(tty); err != nil {
 		return err

@@ -26,7 +26,14 @@ func (c *container) update(resources []byte) error {
 	if len(r.Devices) > 0 {
 		return errors.New("cannot update devices of a running container")
 	}
-	lc, err := c.libcontainer()
+	if err := c.driver.update(&r); err != nil {
+		return fmt.Errorf("cannot update container %q: %w", c.id, err)
+	}
+	return nil
+}
+
+func (b *builtin) update(r *specs.LinuxResources) error {
+	lc, err := b.container()
 	if err != nil {
 		return err
 	}
@@ -38,11 +45,11 @@ func (c *container) update(resources []byte) error {
 	// specconv turns resources into what libcontainer wants; the rest of the
 	// spec does not matter.
 	converted, err := specconv.CreateCgroupConfig(&specconv.CreateOpts{
-		CgroupName: c.id,
-		Spec:       &specs.Spec{Version: specs.Version, Linux: &specs.Linux{Resources: &r, CgroupsPath: cg.Path}},
+		CgroupName: b.c.id,
+		Spec:       &specs.Spec{Version: specs.Version, Linux: &specs.Linux{Resources: r, CgroupsPath: cg.Path}},
 	}, nil)
 	if err != nil {
-		return fmt.Errorf("cannot update container %q: %w", c.id, err)
+		return err
 	}
 	n := converted.Resources
 	if m := r.Memory; m != nil {
@@ -90,11 +97,8 @@ func (c *container) update(resources []byte) error {
 	err = lc.Set(config)
 	// What is saved is used to start execs, which must set devices.
 	res.SkipDevices = false
-	if err != nil {
-		if errors.Is(err, os.ErrInvalid) || strings.Contains(err.Error(), "device or resource busy") {
-			return fmt.Errorf("cannot update container %q, it may use more than the new limit: %w", c.id, err)
-		}
-		return fmt.Errorf("cannot update container %q: %w", c.id, err)
+	if err != nil && (errors.Is(err, os.ErrInvalid) || strings.Contains(err.Error(), "device or resource busy")) {
+		return fmt.Errorf("it may use more than the new limit: %w", err)
 	}
-	return nil
+	return err
 }

@@ -68,7 +68,7 @@ func Check(runDir, version string, out io.Writer) error {
 	for _, e := range entries {
 		dir := filepath.Join(s.containersDir(), e.Name())
 		st, err := loadState(dir)
-		if err == nil && st.PID != 0 && st.Phase != deleting {
+		if err == nil && st.PID != 0 && st.Phase != deleting && st.Program == nil {
 			_, err = libcontainer.Load(s.libcontainerDir(), e.Name())
 		}
 		// It may be made or deleted just now.

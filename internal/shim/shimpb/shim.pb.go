@@ -135,7 +135,7 @@ func (x Event_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Kind.Descriptor instead.
 func (Event_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{17, 0}
+	return file_shim_proto_rawDescGZIP(), []int{18, 0}
 }
 
 type Empty struct {
@@ -548,6 +548,59 @@ func (x *Mount) GetOptions() []string {
 	return nil
 }
 
+// Program is an OCI runtime that is called instead of libcontainer.
+type Program struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Args          []string               `protobuf:"bytes,2,rep,name=args,proto3" json:"args,omitempty"` // options that go before each command
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Program) Reset() {
+	*x = Program{}
+	mi := &file_shim_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Program) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Program) ProtoMessage() {}
+
+func (x *Program) ProtoReflect() protoreflect.Message {
+	mi := &file_shim_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Program.ProtoReflect.Descriptor instead.
+func (*Program) Descriptor() ([]byte, []int) {
+	return file_shim_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Program) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *Program) GetArgs() []string {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
 type CreateRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -559,13 +612,14 @@ type CreateRequest struct {
 	Stdin         bool                   `protobuf:"varint,7,opt,name=stdin,proto3" json:"stdin,omitempty"`
 	StdinOnce     bool                   `protobuf:"varint,8,opt,name=stdin_once,json=stdinOnce,proto3" json:"stdin_once,omitempty"`
 	Tty           bool                   `protobuf:"varint,9,opt,name=tty,proto3" json:"tty,omitempty"`
+	Program       *Program               `protobuf:"bytes,10,opt,name=program,proto3" json:"program,omitempty"` // not set: libcontainer. Protocol 3
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateRequest) Reset() {
 	*x = CreateRequest{}
-	mi := &file_shim_proto_msgTypes[8]
+	mi := &file_shim_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +631,7 @@ func (x *CreateRequest) String() string {
 func (*CreateRequest) ProtoMessage() {}
 
 func (x *CreateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[8]
+	mi := &file_shim_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +644,7 @@ func (x *CreateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateRequest.ProtoReflect.Descriptor instead.
 func (*CreateRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{8}
+	return file_shim_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CreateRequest) GetId() string {
@@ -656,6 +710,13 @@ func (x *CreateRequest) GetTty() bool {
 	return false
 }
 
+func (x *CreateRequest) GetProgram() *Program {
+	if x != nil {
+		return x.Program
+	}
+	return nil
+}
+
 type CreateResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pid           int32                  `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
@@ -667,7 +728,7 @@ type CreateResponse struct {
 
 func (x *CreateResponse) Reset() {
 	*x = CreateResponse{}
-	mi := &file_shim_proto_msgTypes[9]
+	mi := &file_shim_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -679,7 +740,7 @@ func (x *CreateResponse) String() string {
 func (*CreateResponse) ProtoMessage() {}
 
 func (x *CreateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[9]
+	mi := &file_shim_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -692,7 +753,7 @@ func (x *CreateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateResponse.ProtoReflect.Descriptor instead.
 func (*CreateResponse) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{9}
+	return file_shim_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CreateResponse) GetPid() int32 {
@@ -727,7 +788,7 @@ type StartFailure struct {
 
 func (x *StartFailure) Reset() {
 	*x = StartFailure{}
-	mi := &file_shim_proto_msgTypes[10]
+	mi := &file_shim_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +800,7 @@ func (x *StartFailure) String() string {
 func (*StartFailure) ProtoMessage() {}
 
 func (x *StartFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[10]
+	mi := &file_shim_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +813,7 @@ func (x *StartFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartFailure.ProtoReflect.Descriptor instead.
 func (*StartFailure) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{10}
+	return file_shim_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StartFailure) GetReason() string {
@@ -778,7 +839,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_shim_proto_msgTypes[11]
+	mi := &file_shim_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -790,7 +851,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[11]
+	mi := &file_shim_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -803,7 +864,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{11}
+	return file_shim_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StartRequest) GetId() string {
@@ -822,7 +883,7 @@ type StartResponse struct {
 
 func (x *StartResponse) Reset() {
 	*x = StartResponse{}
-	mi := &file_shim_proto_msgTypes[12]
+	mi := &file_shim_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +895,7 @@ func (x *StartResponse) String() string {
 func (*StartResponse) ProtoMessage() {}
 
 func (x *StartResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[12]
+	mi := &file_shim_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +908,7 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
 func (*StartResponse) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{12}
+	return file_shim_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StartResponse) GetStartedAt() int64 {
@@ -868,7 +929,7 @@ type SignalRequest struct {
 
 func (x *SignalRequest) Reset() {
 	*x = SignalRequest{}
-	mi := &file_shim_proto_msgTypes[13]
+	mi := &file_shim_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +941,7 @@ func (x *SignalRequest) String() string {
 func (*SignalRequest) ProtoMessage() {}
 
 func (x *SignalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[13]
+	mi := &file_shim_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +954,7 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
 func (*SignalRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{13}
+	return file_shim_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SignalRequest) GetId() string {
@@ -930,7 +991,7 @@ type ExitStatus struct {
 
 func (x *ExitStatus) Reset() {
 	*x = ExitStatus{}
-	mi := &file_shim_proto_msgTypes[14]
+	mi := &file_shim_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1003,7 @@ func (x *ExitStatus) String() string {
 func (*ExitStatus) ProtoMessage() {}
 
 func (x *ExitStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[14]
+	mi := &file_shim_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1016,7 @@ func (x *ExitStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExitStatus.ProtoReflect.Descriptor instead.
 func (*ExitStatus) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{14}
+	return file_shim_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExitStatus) GetCode() int32 {
@@ -1007,7 +1068,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_shim_proto_msgTypes[15]
+	mi := &file_shim_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1080,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[15]
+	mi := &file_shim_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1093,7 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{15}
+	return file_shim_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Status) GetId() string {
@@ -1086,7 +1147,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_shim_proto_msgTypes[16]
+	mi := &file_shim_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1098,7 +1159,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[16]
+	mi := &file_shim_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1111,7 +1172,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{16}
+	return file_shim_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListResponse) GetContainers() []*Status {
@@ -1133,7 +1194,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_shim_proto_msgTypes[17]
+	mi := &file_shim_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1145,7 +1206,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[17]
+	mi := &file_shim_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1158,7 +1219,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{17}
+	return file_shim_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Event) GetKind() Event_Kind {
@@ -1207,7 +1268,7 @@ type ExecRequest struct {
 
 func (x *ExecRequest) Reset() {
 	*x = ExecRequest{}
-	mi := &file_shim_proto_msgTypes[18]
+	mi := &file_shim_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1280,7 @@ func (x *ExecRequest) String() string {
 func (*ExecRequest) ProtoMessage() {}
 
 func (x *ExecRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[18]
+	mi := &file_shim_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1293,7 @@ func (x *ExecRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecRequest.ProtoReflect.Descriptor instead.
 func (*ExecRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{18}
+	return file_shim_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ExecRequest) GetId() string {
@@ -1317,7 +1378,7 @@ type ExecResponse struct {
 
 func (x *ExecResponse) Reset() {
 	*x = ExecResponse{}
-	mi := &file_shim_proto_msgTypes[19]
+	mi := &file_shim_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1390,7 @@ func (x *ExecResponse) String() string {
 func (*ExecResponse) ProtoMessage() {}
 
 func (x *ExecResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[19]
+	mi := &file_shim_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1403,7 @@ func (x *ExecResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecResponse.ProtoReflect.Descriptor instead.
 func (*ExecResponse) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{19}
+	return file_shim_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ExecResponse) GetExit() *ExitStatus {
@@ -1387,7 +1448,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_shim_proto_msgTypes[20]
+	mi := &file_shim_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1399,7 +1460,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[20]
+	mi := &file_shim_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1412,7 +1473,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{20}
+	return file_shim_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AttachRequest) GetId() string {
@@ -1467,7 +1528,7 @@ type AttachResponse struct {
 
 func (x *AttachResponse) Reset() {
 	*x = AttachResponse{}
-	mi := &file_shim_proto_msgTypes[21]
+	mi := &file_shim_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +1540,7 @@ func (x *AttachResponse) String() string {
 func (*AttachResponse) ProtoMessage() {}
 
 func (x *AttachResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[21]
+	mi := &file_shim_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +1553,7 @@ func (x *AttachResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachResponse.ProtoReflect.Descriptor instead.
 func (*AttachResponse) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{21}
+	return file_shim_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AttachResponse) GetBegun() bool {
@@ -1511,7 +1572,7 @@ type AwaitRequest struct {
 
 func (x *AwaitRequest) Reset() {
 	*x = AwaitRequest{}
-	mi := &file_shim_proto_msgTypes[22]
+	mi := &file_shim_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1584,7 @@ func (x *AwaitRequest) String() string {
 func (*AwaitRequest) ProtoMessage() {}
 
 func (x *AwaitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[22]
+	mi := &file_shim_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1597,7 @@ func (x *AwaitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitRequest.ProtoReflect.Descriptor instead.
 func (*AwaitRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{22}
+	return file_shim_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AwaitRequest) GetToken() uint64 {
@@ -1557,7 +1618,7 @@ type ResizeRequest struct {
 
 func (x *ResizeRequest) Reset() {
 	*x = ResizeRequest{}
-	mi := &file_shim_proto_msgTypes[23]
+	mi := &file_shim_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1630,7 @@ func (x *ResizeRequest) String() string {
 func (*ResizeRequest) ProtoMessage() {}
 
 func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[23]
+	mi := &file_shim_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1643,7 @@ func (x *ResizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResizeRequest.ProtoReflect.Descriptor instead.
 func (*ResizeRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{23}
+	return file_shim_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ResizeRequest) GetId() string {
@@ -1616,7 +1677,7 @@ type UpdateRequest struct {
 
 func (x *UpdateRequest) Reset() {
 	*x = UpdateRequest{}
-	mi := &file_shim_proto_msgTypes[24]
+	mi := &file_shim_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +1689,7 @@ func (x *UpdateRequest) String() string {
 func (*UpdateRequest) ProtoMessage() {}
 
 func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[24]
+	mi := &file_shim_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +1702,7 @@ func (x *UpdateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateRequest.ProtoReflect.Descriptor instead.
 func (*UpdateRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{24}
+	return file_shim_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *UpdateRequest) GetId() string {
@@ -1672,7 +1733,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_shim_proto_msgTypes[25]
+	mi := &file_shim_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1684,7 +1745,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[25]
+	mi := &file_shim_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1697,7 +1758,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{25}
+	return file_shim_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StatsRequest) GetId() string {
@@ -1767,7 +1828,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_shim_proto_msgTypes[26]
+	mi := &file_shim_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1840,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[26]
+	mi := &file_shim_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1853,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{26}
+	return file_shim_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StatsResponse) GetAt() int64 {
@@ -2065,7 +2126,7 @@ type Pressure struct {
 
 func (x *Pressure) Reset() {
 	*x = Pressure{}
-	mi := &file_shim_proto_msgTypes[27]
+	mi := &file_shim_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2138,7 @@ func (x *Pressure) String() string {
 func (*Pressure) ProtoMessage() {}
 
 func (x *Pressure) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[27]
+	mi := &file_shim_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2151,7 @@ func (x *Pressure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pressure.ProtoReflect.Descriptor instead.
 func (*Pressure) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{27}
+	return file_shim_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Pressure) GetSome() *Stall {
@@ -2119,7 +2180,7 @@ type Stall struct {
 
 func (x *Stall) Reset() {
 	*x = Stall{}
-	mi := &file_shim_proto_msgTypes[28]
+	mi := &file_shim_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2131,7 +2192,7 @@ func (x *Stall) String() string {
 func (*Stall) ProtoMessage() {}
 
 func (x *Stall) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[28]
+	mi := &file_shim_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2144,7 +2205,7 @@ func (x *Stall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stall.ProtoReflect.Descriptor instead.
 func (*Stall) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{28}
+	return file_shim_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Stall) GetTotalNs() uint64 {
@@ -2185,7 +2246,7 @@ type SoftLimit struct {
 
 func (x *SoftLimit) Reset() {
 	*x = SoftLimit{}
-	mi := &file_shim_proto_msgTypes[29]
+	mi := &file_shim_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2258,7 @@ func (x *SoftLimit) String() string {
 func (*SoftLimit) ProtoMessage() {}
 
 func (x *SoftLimit) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[29]
+	mi := &file_shim_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2271,7 @@ func (x *SoftLimit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SoftLimit.ProtoReflect.Descriptor instead.
 func (*SoftLimit) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{29}
+	return file_shim_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SoftLimit) GetName() string {
@@ -2241,7 +2302,7 @@ type DeviceUsage struct {
 
 func (x *DeviceUsage) Reset() {
 	*x = DeviceUsage{}
-	mi := &file_shim_proto_msgTypes[30]
+	mi := &file_shim_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2314,7 @@ func (x *DeviceUsage) String() string {
 func (*DeviceUsage) ProtoMessage() {}
 
 func (x *DeviceUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[30]
+	mi := &file_shim_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2327,7 @@ func (x *DeviceUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeviceUsage.ProtoReflect.Descriptor instead.
 func (*DeviceUsage) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{30}
+	return file_shim_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeviceUsage) GetMajor() uint64 {
@@ -2322,7 +2383,7 @@ type HugePageUsage struct {
 
 func (x *HugePageUsage) Reset() {
 	*x = HugePageUsage{}
-	mi := &file_shim_proto_msgTypes[31]
+	mi := &file_shim_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2334,7 +2395,7 @@ func (x *HugePageUsage) String() string {
 func (*HugePageUsage) ProtoMessage() {}
 
 func (x *HugePageUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[31]
+	mi := &file_shim_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2347,7 +2408,7 @@ func (x *HugePageUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HugePageUsage.ProtoReflect.Descriptor instead.
 func (*HugePageUsage) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{31}
+	return file_shim_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HugePageUsage) GetSize() string {
@@ -2380,7 +2441,7 @@ type UpgradeRequest struct {
 
 func (x *UpgradeRequest) Reset() {
 	*x = UpgradeRequest{}
-	mi := &file_shim_proto_msgTypes[32]
+	mi := &file_shim_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2453,7 @@ func (x *UpgradeRequest) String() string {
 func (*UpgradeRequest) ProtoMessage() {}
 
 func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_shim_proto_msgTypes[32]
+	mi := &file_shim_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2466,7 @@ func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeRequest.ProtoReflect.Descriptor instead.
 func (*UpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_shim_proto_rawDescGZIP(), []int{32}
+	return file_shim_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *UpgradeRequest) GetBinary() string {
@@ -2443,7 +2504,10 @@ const file_shim_proto_rawDesc = "" +
 	"\x05Mount\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x18\n" +
-	"\aoptions\x18\x03 \x03(\tR\aoptions\"\x8f\x02\n" +
+	"\aoptions\x18\x03 \x03(\tR\aoptions\"1\n" +
+	"\aProgram\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04args\x18\x02 \x03(\tR\x04args\"\xc1\x02\n" +
 	"\rCreateRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06bundle\x18\x02 \x01(\tR\x06bundle\x12,\n" +
@@ -2454,7 +2518,9 @@ const file_shim_proto_rawDesc = "" +
 	"\x05stdin\x18\a \x01(\bR\x05stdin\x12\x1d\n" +
 	"\n" +
 	"stdin_once\x18\b \x01(\bR\tstdinOnce\x12\x10\n" +
-	"\x03tty\x18\t \x01(\bR\x03tty\"x\n" +
+	"\x03tty\x18\t \x01(\bR\x03tty\x120\n" +
+	"\aprogram\x18\n" +
+	" \x01(\v2\x16.berth.shim.v1.ProgramR\aprogram\"x\n" +
 	"\x0eCreateResponse\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\x05R\x03pid\x12\x1d\n" +
 	"\n" +
@@ -2659,7 +2725,7 @@ func file_shim_proto_rawDescGZIP() []byte {
 }
 
 var file_shim_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_shim_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_shim_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_shim_proto_goTypes = []any{
 	(State)(0),               // 0: berth.shim.v1.State
 	(Event_Kind)(0),          // 1: berth.shim.v1.Event.Kind
@@ -2671,91 +2737,93 @@ var file_shim_proto_goTypes = []any{
 	(*WaitRequest)(nil),      // 7: berth.shim.v1.WaitRequest
 	(*CancelRequest)(nil),    // 8: berth.shim.v1.CancelRequest
 	(*Mount)(nil),            // 9: berth.shim.v1.Mount
-	(*CreateRequest)(nil),    // 10: berth.shim.v1.CreateRequest
-	(*CreateResponse)(nil),   // 11: berth.shim.v1.CreateResponse
-	(*StartFailure)(nil),     // 12: berth.shim.v1.StartFailure
-	(*StartRequest)(nil),     // 13: berth.shim.v1.StartRequest
-	(*StartResponse)(nil),    // 14: berth.shim.v1.StartResponse
-	(*SignalRequest)(nil),    // 15: berth.shim.v1.SignalRequest
-	(*ExitStatus)(nil),       // 16: berth.shim.v1.ExitStatus
-	(*Status)(nil),           // 17: berth.shim.v1.Status
-	(*ListResponse)(nil),     // 18: berth.shim.v1.ListResponse
-	(*Event)(nil),            // 19: berth.shim.v1.Event
-	(*ExecRequest)(nil),      // 20: berth.shim.v1.ExecRequest
-	(*ExecResponse)(nil),     // 21: berth.shim.v1.ExecResponse
-	(*AttachRequest)(nil),    // 22: berth.shim.v1.AttachRequest
-	(*AttachResponse)(nil),   // 23: berth.shim.v1.AttachResponse
-	(*AwaitRequest)(nil),     // 24: berth.shim.v1.AwaitRequest
-	(*ResizeRequest)(nil),    // 25: berth.shim.v1.ResizeRequest
-	(*UpdateRequest)(nil),    // 26: berth.shim.v1.UpdateRequest
-	(*StatsRequest)(nil),     // 27: berth.shim.v1.StatsRequest
-	(*StatsResponse)(nil),    // 28: berth.shim.v1.StatsResponse
-	(*Pressure)(nil),         // 29: berth.shim.v1.Pressure
-	(*Stall)(nil),            // 30: berth.shim.v1.Stall
-	(*SoftLimit)(nil),        // 31: berth.shim.v1.SoftLimit
-	(*DeviceUsage)(nil),      // 32: berth.shim.v1.DeviceUsage
-	(*HugePageUsage)(nil),    // 33: berth.shim.v1.HugePageUsage
-	(*UpgradeRequest)(nil),   // 34: berth.shim.v1.UpgradeRequest
+	(*Program)(nil),          // 10: berth.shim.v1.Program
+	(*CreateRequest)(nil),    // 11: berth.shim.v1.CreateRequest
+	(*CreateResponse)(nil),   // 12: berth.shim.v1.CreateResponse
+	(*StartFailure)(nil),     // 13: berth.shim.v1.StartFailure
+	(*StartRequest)(nil),     // 14: berth.shim.v1.StartRequest
+	(*StartResponse)(nil),    // 15: berth.shim.v1.StartResponse
+	(*SignalRequest)(nil),    // 16: berth.shim.v1.SignalRequest
+	(*ExitStatus)(nil),       // 17: berth.shim.v1.ExitStatus
+	(*Status)(nil),           // 18: berth.shim.v1.Status
+	(*ListResponse)(nil),     // 19: berth.shim.v1.ListResponse
+	(*Event)(nil),            // 20: berth.shim.v1.Event
+	(*ExecRequest)(nil),      // 21: berth.shim.v1.ExecRequest
+	(*ExecResponse)(nil),     // 22: berth.shim.v1.ExecResponse
+	(*AttachRequest)(nil),    // 23: berth.shim.v1.AttachRequest
+	(*AttachResponse)(nil),   // 24: berth.shim.v1.AttachResponse
+	(*AwaitRequest)(nil),     // 25: berth.shim.v1.AwaitRequest
+	(*ResizeRequest)(nil),    // 26: berth.shim.v1.ResizeRequest
+	(*UpdateRequest)(nil),    // 27: berth.shim.v1.UpdateRequest
+	(*StatsRequest)(nil),     // 28: berth.shim.v1.StatsRequest
+	(*StatsResponse)(nil),    // 29: berth.shim.v1.StatsResponse
+	(*Pressure)(nil),         // 30: berth.shim.v1.Pressure
+	(*Stall)(nil),            // 31: berth.shim.v1.Stall
+	(*SoftLimit)(nil),        // 32: berth.shim.v1.SoftLimit
+	(*DeviceUsage)(nil),      // 33: berth.shim.v1.DeviceUsage
+	(*HugePageUsage)(nil),    // 34: berth.shim.v1.HugePageUsage
+	(*UpgradeRequest)(nil),   // 35: berth.shim.v1.UpgradeRequest
 }
 var file_shim_proto_depIdxs = []int32{
 	9,  // 0: berth.shim.v1.CreateRequest.rootfs:type_name -> berth.shim.v1.Mount
-	12, // 1: berth.shim.v1.CreateResponse.failure:type_name -> berth.shim.v1.StartFailure
-	0,  // 2: berth.shim.v1.Status.state:type_name -> berth.shim.v1.State
-	16, // 3: berth.shim.v1.Status.exit:type_name -> berth.shim.v1.ExitStatus
-	17, // 4: berth.shim.v1.ListResponse.containers:type_name -> berth.shim.v1.Status
-	1,  // 5: berth.shim.v1.Event.kind:type_name -> berth.shim.v1.Event.Kind
-	16, // 6: berth.shim.v1.Event.exit:type_name -> berth.shim.v1.ExitStatus
-	16, // 7: berth.shim.v1.ExecResponse.exit:type_name -> berth.shim.v1.ExitStatus
-	12, // 8: berth.shim.v1.ExecResponse.failure:type_name -> berth.shim.v1.StartFailure
-	29, // 9: berth.shim.v1.StatsResponse.cpu_pressure:type_name -> berth.shim.v1.Pressure
-	29, // 10: berth.shim.v1.StatsResponse.memory_pressure:type_name -> berth.shim.v1.Pressure
-	29, // 11: berth.shim.v1.StatsResponse.io_pressure:type_name -> berth.shim.v1.Pressure
-	31, // 12: berth.shim.v1.StatsResponse.soft_limits:type_name -> berth.shim.v1.SoftLimit
-	32, // 13: berth.shim.v1.StatsResponse.devices:type_name -> berth.shim.v1.DeviceUsage
-	33, // 14: berth.shim.v1.StatsResponse.huge_pages:type_name -> berth.shim.v1.HugePageUsage
-	30, // 15: berth.shim.v1.Pressure.some:type_name -> berth.shim.v1.Stall
-	30, // 16: berth.shim.v1.Pressure.full:type_name -> berth.shim.v1.Stall
-	3,  // 17: berth.shim.v1.Shim.Hello:input_type -> berth.shim.v1.HelloRequest
-	10, // 18: berth.shim.v1.Shim.Create:input_type -> berth.shim.v1.CreateRequest
-	13, // 19: berth.shim.v1.Shim.Start:input_type -> berth.shim.v1.StartRequest
-	15, // 20: berth.shim.v1.Shim.Signal:input_type -> berth.shim.v1.SignalRequest
-	6,  // 21: berth.shim.v1.Shim.Delete:input_type -> berth.shim.v1.DeleteRequest
-	2,  // 22: berth.shim.v1.Shim.List:input_type -> berth.shim.v1.Empty
-	7,  // 23: berth.shim.v1.Shim.Wait:input_type -> berth.shim.v1.WaitRequest
-	2,  // 24: berth.shim.v1.Shim.Events:input_type -> berth.shim.v1.Empty
-	20, // 25: berth.shim.v1.Shim.Exec:input_type -> berth.shim.v1.ExecRequest
-	22, // 26: berth.shim.v1.Shim.Attach:input_type -> berth.shim.v1.AttachRequest
-	24, // 27: berth.shim.v1.Shim.Await:input_type -> berth.shim.v1.AwaitRequest
-	8,  // 28: berth.shim.v1.Shim.Cancel:input_type -> berth.shim.v1.CancelRequest
-	25, // 29: berth.shim.v1.Shim.Resize:input_type -> berth.shim.v1.ResizeRequest
-	5,  // 30: berth.shim.v1.Shim.ReopenLog:input_type -> berth.shim.v1.ContainerRequest
-	26, // 31: berth.shim.v1.Shim.Update:input_type -> berth.shim.v1.UpdateRequest
-	27, // 32: berth.shim.v1.Shim.Stats:input_type -> berth.shim.v1.StatsRequest
-	2,  // 33: berth.shim.v1.Shim.Shutdown:input_type -> berth.shim.v1.Empty
-	34, // 34: berth.shim.v1.Shim.Upgrade:input_type -> berth.shim.v1.UpgradeRequest
-	4,  // 35: berth.shim.v1.Shim.Hello:output_type -> berth.shim.v1.HelloResponse
-	11, // 36: berth.shim.v1.Shim.Create:output_type -> berth.shim.v1.CreateResponse
-	14, // 37: berth.shim.v1.Shim.Start:output_type -> berth.shim.v1.StartResponse
-	2,  // 38: berth.shim.v1.Shim.Signal:output_type -> berth.shim.v1.Empty
-	2,  // 39: berth.shim.v1.Shim.Delete:output_type -> berth.shim.v1.Empty
-	18, // 40: berth.shim.v1.Shim.List:output_type -> berth.shim.v1.ListResponse
-	16, // 41: berth.shim.v1.Shim.Wait:output_type -> berth.shim.v1.ExitStatus
-	19, // 42: berth.shim.v1.Shim.Events:output_type -> berth.shim.v1.Event
-	21, // 43: berth.shim.v1.Shim.Exec:output_type -> berth.shim.v1.ExecResponse
-	23, // 44: berth.shim.v1.Shim.Attach:output_type -> berth.shim.v1.AttachResponse
-	21, // 45: berth.shim.v1.Shim.Await:output_type -> berth.shim.v1.ExecResponse
-	2,  // 46: berth.shim.v1.Shim.Cancel:output_type -> berth.shim.v1.Empty
-	2,  // 47: berth.shim.v1.Shim.Resize:output_type -> berth.shim.v1.Empty
-	2,  // 48: berth.shim.v1.Shim.ReopenLog:output_type -> berth.shim.v1.Empty
-	2,  // 49: berth.shim.v1.Shim.Update:output_type -> berth.shim.v1.Empty
-	28, // 50: berth.shim.v1.Shim.Stats:output_type -> berth.shim.v1.StatsResponse
-	2,  // 51: berth.shim.v1.Shim.Shutdown:output_type -> berth.shim.v1.Empty
-	2,  // 52: berth.shim.v1.Shim.Upgrade:output_type -> berth.shim.v1.Empty
-	35, // [35:53] is the sub-list for method output_type
-	17, // [17:35] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	10, // 1: berth.shim.v1.CreateRequest.program:type_name -> berth.shim.v1.Program
+	13, // 2: berth.shim.v1.CreateResponse.failure:type_name -> berth.shim.v1.StartFailure
+	0,  // 3: berth.shim.v1.Status.state:type_name -> berth.shim.v1.State
+	17, // 4: berth.shim.v1.Status.exit:type_name -> berth.shim.v1.ExitStatus
+	18, // 5: berth.shim.v1.ListResponse.containers:type_name -> berth.shim.v1.Status
+	1,  // 6: berth.shim.v1.Event.kind:type_name -> berth.shim.v1.Event.Kind
+	17, // 7: berth.shim.v1.Event.exit:type_name -> berth.shim.v1.ExitStatus
+	17, // 8: berth.shim.v1.ExecResponse.exit:type_name -> berth.shim.v1.ExitStatus
+	13, // 9: berth.shim.v1.ExecResponse.failure:type_name -> berth.shim.v1.StartFailure
+	30, // 10: berth.shim.v1.StatsResponse.cpu_pressure:type_name -> berth.shim.v1.Pressure
+	30, // 11: berth.shim.v1.StatsResponse.memory_pressure:type_name -> berth.shim.v1.Pressure
+	30, // 12: berth.shim.v1.StatsResponse.io_pressure:type_name -> berth.shim.v1.Pressure
+	32, // 13: berth.shim.v1.StatsResponse.soft_limits:type_name -> berth.shim.v1.SoftLimit
+	33, // 14: berth.shim.v1.StatsResponse.devices:type_name -> berth.shim.v1.DeviceUsage
+	34, // 15: berth.shim.v1.StatsResponse.huge_pages:type_name -> berth.shim.v1.HugePageUsage
+	31, // 16: berth.shim.v1.Pressure.some:type_name -> berth.shim.v1.Stall
+	31, // 17: berth.shim.v1.Pressure.full:type_name -> berth.shim.v1.Stall
+	3,  // 18: berth.shim.v1.Shim.Hello:input_type -> berth.shim.v1.HelloRequest
+	11, // 19: berth.shim.v1.Shim.Create:input_type -> berth.shim.v1.CreateRequest
+	14, // 20: berth.shim.v1.Shim.Start:input_type -> berth.shim.v1.StartRequest
+	16, // 21: berth.shim.v1.Shim.Signal:input_type -> berth.shim.v1.SignalRequest
+	6,  // 22: berth.shim.v1.Shim.Delete:input_type -> berth.shim.v1.DeleteRequest
+	2,  // 23: berth.shim.v1.Shim.List:input_type -> berth.shim.v1.Empty
+	7,  // 24: berth.shim.v1.Shim.Wait:input_type -> berth.shim.v1.WaitRequest
+	2,  // 25: berth.shim.v1.Shim.Events:input_type -> berth.shim.v1.Empty
+	21, // 26: berth.shim.v1.Shim.Exec:input_type -> berth.shim.v1.ExecRequest
+	23, // 27: berth.shim.v1.Shim.Attach:input_type -> berth.shim.v1.AttachRequest
+	25, // 28: berth.shim.v1.Shim.Await:input_type -> berth.shim.v1.AwaitRequest
+	8,  // 29: berth.shim.v1.Shim.Cancel:input_type -> berth.shim.v1.CancelRequest
+	26, // 30: berth.shim.v1.Shim.Resize:input_type -> berth.shim.v1.ResizeRequest
+	5,  // 31: berth.shim.v1.Shim.ReopenLog:input_type -> berth.shim.v1.ContainerRequest
+	27, // 32: berth.shim.v1.Shim.Update:input_type -> berth.shim.v1.UpdateRequest
+	28, // 33: berth.shim.v1.Shim.Stats:input_type -> berth.shim.v1.StatsRequest
+	2,  // 34: berth.shim.v1.Shim.Shutdown:input_type -> berth.shim.v1.Empty
+	35, // 35: berth.shim.v1.Shim.Upgrade:input_type -> berth.shim.v1.UpgradeRequest
+	4,  // 36: berth.shim.v1.Shim.Hello:output_type -> berth.shim.v1.HelloResponse
+	12, // 37: berth.shim.v1.Shim.Create:output_type -> berth.shim.v1.CreateResponse
+	15, // 38: berth.shim.v1.Shim.Start:output_type -> berth.shim.v1.StartResponse
+	2,  // 39: berth.shim.v1.Shim.Signal:output_type -> berth.shim.v1.Empty
+	2,  // 40: berth.shim.v1.Shim.Delete:output_type -> berth.shim.v1.Empty
+	19, // 41: berth.shim.v1.Shim.List:output_type -> berth.shim.v1.ListResponse
+	17, // 42: berth.shim.v1.Shim.Wait:output_type -> berth.shim.v1.ExitStatus
+	20, // 43: berth.shim.v1.Shim.Events:output_type -> berth.shim.v1.Event
+	22, // 44: berth.shim.v1.Shim.Exec:output_type -> berth.shim.v1.ExecResponse
+	24, // 45: berth.shim.v1.Shim.Attach:output_type -> berth.shim.v1.AttachResponse
+	22, // 46: berth.shim.v1.Shim.Await:output_type -> berth.shim.v1.ExecResponse
+	2,  // 47: berth.shim.v1.Shim.Cancel:output_type -> berth.shim.v1.Empty
+	2,  // 48: berth.shim.v1.Shim.Resize:output_type -> berth.shim.v1.Empty
+	2,  // 49: berth.shim.v1.Shim.ReopenLog:output_type -> berth.shim.v1.Empty
+	2,  // 50: berth.shim.v1.Shim.Update:output_type -> berth.shim.v1.Empty
+	29, // 51: berth.shim.v1.Shim.Stats:output_type -> berth.shim.v1.StatsResponse
+	2,  // 52: berth.shim.v1.Shim.Shutdown:output_type -> berth.shim.v1.Empty
+	2,  // 53: berth.shim.v1.Shim.Upgrade:output_type -> berth.shim.v1.Empty
+	36, // [36:54] is the sub-list for method output_type
+	18, // [18:36] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_shim_proto_init() }
@@ -2763,14 +2831,14 @@ func file_shim_proto_init() {
 	if File_shim_proto != nil {
 		return
 	}
-	file_shim_proto_msgTypes[26].OneofWrappers = []any{}
+	file_shim_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_shim_proto_rawDesc), len(file_shim_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   33,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
