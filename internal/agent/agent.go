@@ -62,6 +62,9 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	if err := a.openState(); err != nil {
 		return nil, err
 	}
+	if err := a.chooseHandlers(); err != nil {
+		return nil, err
+	}
 	if err := a.open(ctx); err != nil {
 		return nil, err
 	}

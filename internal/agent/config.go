@@ -41,6 +41,10 @@ type Config struct {
 	LogMaxBytes int64 // size at which a container's log is rotated; default 10 MiB, negative: never
 	LogMaxFiles int   // files kept for each container; default 5
 
+	// Handlers run the containers of pods and sandboxes that ask for them by name.
+	// Default those of the agent before; for berth cri none.
+	Handlers []cri.RuntimeHandler
+
 	GC cri.GC // what berth cri removes by itself: images if ImageLimits are set; default nothing
 
 	StreamAddr string // host:port where exec and the like are served; default a free port of 127.0.0.1

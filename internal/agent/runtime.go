@@ -111,7 +111,7 @@ func (r *Runtime) open(ctx context.Context) (err error) {
 		gc.Images = r.images
 	}
 	r.cri, err = cri.New(cri.Config{
-		GC:  gc,
+		GC: gc, Handlers: r.cfg.Handlers,
 		Run: r.cfg.home.CRI(), Shim: r.shim, Images: r.images, Network: r.network,
 		ShimBinary: r.cfg.ShimBinary, CgroupRoot: r.cfg.CgroupRoot, ImagesDir: r.cfg.home.Images(),
 		LogMaxBytes: max(r.cfg.LogMaxBytes, 0), LogMaxFiles: r.cfg.LogMaxFiles, StreamAddr: r.cfg.StreamAddr,

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/cri"
 	"github.com/berth-run/berth/internal/home"
 	"github.com/berth-run/berth/internal/version"
 )
@@ -58,6 +59,8 @@ type app struct {
 	cidr                string
 	ranges              agent.Ranges // what cidr says
 	podPids             int64
+	handlerFlags        []string
+	handlers            []cri.RuntimeHandler // what those say; nil: nothing
 	logLevel, logFormat string
 
 	home    home.Home // what root and run name; not for commands that need no root
@@ -172,6 +175,7 @@ berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 	f.StringVar(&a.run, "run", "", "folder of sockets and other things that end with the machine (default by --root: /run/berth…)")
 	f.StringVar(&a.cidr, "network-cidr", "", "range of the pods' addresses, such as 10.99.0.0/16, or one of each family, such as 10.99.0.0/16,fd00:99::/64 (default that in use, else by --root)")
 	f.Int64Var(&a.podPids, "pod-pids-limit", 0, "processes and threads that each pod may have at once, -1 for no limit (default as the agent before, else no limit)")
+	f.StringArrayVar(&a.handlerFlags, "runtime-handler", nil, "NAME=/path/of/oci-runtime[,OPTION[=VALUE]...]: runs the pods whose runtime class is NAME; may be repeated, none for none (default as the agent before; berth cri: none)")
 	f.StringVar(&a.logLevel, "log-level", "", "what the agent says of itself: debug, info, warn, error (default warn; info in the background)")
 	f.StringVar(&a.logFormat, "log-format", "text", "how it says it: text or json")
 	root.SetFlagErrorFunc(flagError)
@@ -262,6 +266,9 @@ func notRoot(cmd *cobra.Command, uid int) error {
 		cmd.CommandPath(), uid, cmd.UseLine())
 }
 
+// noHandlers is what --runtime-handler is given for no handler at all.
+const noHandlers = "none"
+
 // complete checks the flags that all commands have.
 func (a *app) complete() (err error) {
 	if a.cidr != "" {
@@ -271,6 +278,14 @@ func (a *app) complete() (err error) {
 	}
 	if a.podPids < agent.NoLimit {
 		return fmt.Errorf("--pod-pids-limit is %d, want a number of processes, or -1 for no limit", a.podPids)
+	}
+	switch {
+	case len(a.handlerFlags) == 1 && a.handlerFlags[0] == noHandlers:
+		a.handlers = []cri.RuntimeHandler{}
+	case len(a.handlerFlags) > 0:
+		if a.handlers, err = agent.ParseRuntimeHandlers(a.handlerFlags); err != nil {
+			return err
+		}
 	}
 	a.log, err = newLogging(a.err, a.logLevel, a.logFormat)
 	return err
@@ -289,7 +304,8 @@ func (a *app) findHome() (err error) {
 // config is that of an agent in this process.
 func (a *app) config() agent.Config {
 	return agent.Config{
-		Root: a.root, Run: a.run, CIDR: a.ranges.V4, CIDR6: a.ranges.V6, PodPids: a.podPids, Log: a.log.logger,
+		Root: a.root, Run: a.run, CIDR: a.ranges.V4, CIDR6: a.ranges.V6, PodPids: a.podPids, Handlers: a.handlers,
+		Log: a.log.logger,
 	}
 }
 
@@ -301,6 +317,9 @@ func (a *app) flags() []string {
 	}
 	if a.podPids != 0 {
 		args = append(args, "--pod-pids-limit", strconv.FormatInt(a.podPids, 10))
+	}
+	for _, h := range a.handlerFlags {
+		args = append(args, "--runtime-handler", h)
 	}
 	if a.logLevel != "" {
 		args = append(args, "--log-level", a.logLevel)

@@ -114,7 +114,11 @@ func (o *runOptions) complete(cmd *cobra.Command) error {
 // check reads manifests and prints what is wrong with them, without berth's name:
 // editors look for FILE:LINE: at the beginning. Errors end berth.
 func (a *app) check(files []string) (manifest.Set, error) {
-	set, problems := manifest.Load(files, manifest.Options{Stdin: a.in})
+	classes, err := a.runtimeClasses()
+	if err != nil {
+		return manifest.Set{}, err
+	}
+	set, problems := manifest.Load(files, manifest.Options{Stdin: a.in, RuntimeClasses: classes})
 	if problems.Err() == nil {
 		problems = append(problems, set.MissingReferences()...)
 	}
@@ -125,6 +129,21 @@ func (a *app) check(files []string) (manifest.Set, error) {
 		return set, &exitError{code: exitUsage}
 	}
 	return set, nil
+}
+
+// runtimeClasses are the names of the handlers that pods of the root may name: those
+// given, else those of the agent before.
+func (a *app) runtimeClasses() (names []string, err error) {
+	list := a.handlers
+	if list == nil && a.home.Root != "" {
+		if list, err = agent.RuntimeHandlers(a.home); err != nil {
+			return nil, err
+		}
+	}
+	for _, h := range list {
+		names = append(names, h.Name)
+	}
+	return names, nil
 }
 
 // load is check for those who run the pods.

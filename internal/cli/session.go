@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/berth-run/berth/internal/agent"
+	"github.com/berth-run/berth/internal/cri"
 	"github.com/berth-run/berth/internal/home"
 	"github.com/berth-run/berth/internal/nodeapi"
 )
@@ -168,7 +172,29 @@ func (a *app) fits(running nodeapi.Version) error {
 		return usageError("--pod-pids-limit is %d, and the agent that runs (process %d) was started with %d: leave it out, or stop all pods first",
 			a.podPids, running.PID, running.PodPids)
 	}
+	if a.handlers != nil {
+		used, err := agent.RuntimeHandlers(a.home)
+		if err != nil {
+			return err
+		}
+		if !slices.EqualFunc(a.handlers, used, func(x, y cri.RuntimeHandler) bool { return x.String() == y.String() }) {
+			return usageError("--runtime-handler is %s, and the agent that runs (process %d) has %s: leave it out, or stop all pods first",
+				handlersText(a.handlers), running.PID, handlersText(used))
+		}
+	}
 	return nil
+}
+
+// handlersText is how a message speaks of handlers.
+func handlersText(list []cri.RuntimeHandler) string {
+	if len(list) == 0 {
+		return noHandlers
+	}
+	var texts []string
+	for _, h := range list {
+		texts = append(texts, h.String())
+	}
+	return strings.Join(texts, " ")
 }
 
 // close ends the session, and with it an agent of this process. Pods run on; if

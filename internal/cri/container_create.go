@@ -31,6 +31,14 @@ func (s *Service) CreateContainer(ctx context.Context, sandboxID string, config 
 	if err := validateContainer(config); err != nil {
 		return "", err
 	}
+	handler := sb.record().Handler
+	h, err := s.handler(handler)
+	if err != nil {
+		return "", err
+	}
+	if err := h.fits(handler, config); err != nil {
+		return "", err
+	}
 	config = proto.CloneOf(config)
 	img, err := s.cfg.Images.Get(ctx, config.GetImage().GetImage())
 	if err != nil {
@@ -68,7 +76,7 @@ func (s *Service) CreateContainer(ctx context.Context, sandboxID string, config 
 		return "", err
 	}
 	defer release()
-	if err := s.do(ctx, s.containerSteps(&creation{sandbox: sb, container: c, image: img})); err != nil {
+	if err := s.do(ctx, s.containerSteps(&creation{sandbox: sb, handler: h, container: c, image: img})); err != nil {
 		s.unreserve(name, c.id)
 		return "", fmt.Errorf("cannot create container %q: %w", config.GetMetadata().GetName(), err)
 	}
@@ -102,6 +110,7 @@ func validateContainer(config *runtimeapi.ContainerConfig) error {
 // needed, and of it only the id.
 type creation struct {
 	sandbox   *sandbox
+	handler   handler
 	container *container
 	image     imagestore.Image
 
@@ -222,6 +231,9 @@ func (s *Service) specify(ctx context.Context, n *creation) error {
 	spec, err := ocispec.Build(in)
 	if err != nil {
 		return err
+	}
+	if n.handler.version != "" {
+		spec.Version = n.handler.version
 	}
 	s.warnOfLimits(c, spec)
 	if err := s.changeContainer(c, func(r *store.Container) {

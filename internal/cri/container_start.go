@@ -128,8 +128,17 @@ func (s *Service) makeInShim(ctx context.Context, c *container) error {
 	for i, m := range rec.Rootfs {
 		rootfs[i] = shim.Mount(m)
 	}
+	sb, err := s.sandbox(c.sandboxID)
+	if err != nil {
+		return err
+	}
+	h, err := s.handler(sb.record().Handler)
+	if err != nil {
+		return err
+	}
 	created, err := s.cfg.Shim.Create(ctx, shim.CreateRequest{
 		ID:          c.id,
+		Program:     h.program,
 		Bundle:      s.containerDir(c.id),
 		Rootfs:      rootfs,
 		LogPath:     rec.LogPath,

@@ -72,7 +72,7 @@ func TestRealDefaults(t *testing.T) {
 			t.Errorf("%s is not mounted", m)
 		}
 	}
-	if len(v.Addresses) < 2 || !slices.ContainsFunc(v.Addresses, func(a string) bool { return strings.HasPrefix(a, "10.213.") }) {
+	if len(v.Addresses) < 2 || !slices.ContainsFunc(v.Addresses, func(a string) bool { return strings.HasPrefix(a, p.cidr[:len("10.213.")]) }) {
 		t.Errorf("addresses %v", v.Addresses)
 	}
 	cgroup := p.node.Cgroup + "/" + id
@@ -500,7 +500,7 @@ func TestRealResources(t *testing.T) {
 func TestRealTakeOver(t *testing.T) {
 	r := real(t)
 	p := r.pod(t)
-	talking := p.start(nil, "lines", "300", "5")
+	talking := p.start(nil, "lines", "300", "20") // longer than all until the restart
 	sleeping := p.start(nil, "sleep")
 	ending := p.start(nil, "lines", "3", "1")
 	p.awaitLog(talking, "line 10\n")

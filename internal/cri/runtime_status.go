@@ -42,15 +42,11 @@ func (s *Service) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusR
 	if net.Err != nil {
 		connected.Status, connected.Reason, connected.Message = false, networkNotReady, net.Err.Error()
 	}
-	features := &runtimeapi.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true, UserNamespaces: true}
 	r := &runtimeapi.StatusResponse{
 		Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 			ready, connected,
 		}},
-		RuntimeHandlers: []*runtimeapi.RuntimeHandler{
-			{Name: "", Features: features},
-			{Name: runtimeHandler, Features: features},
-		},
+		RuntimeHandlers: s.runtimeHandlers(),
 		Features: &runtimeapi.RuntimeFeatures{
 			SupplementalGroupsPolicy:  true,
 			UserNamespacesHostNetwork: true,
@@ -65,6 +61,7 @@ func (s *Service) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusR
 			"capabilities": s.host.Capabilities,
 			"seccomp":      s.host.DefaultSeccomp != nil,
 			"apparmor":     s.host.AppArmor,
+			"handlers":     s.cfg.Handlers,
 		})
 		maps.Copy(r.Info, net.Info)
 	}

@@ -15,13 +15,14 @@ import (
 	"github.com/berth-run/berth/internal/cri/store"
 )
 
-// runtimeHandler is the one handler there is, beside "".
-const runtimeHandler = "berth"
-
 // RunPodSandbox makes a sandbox and returns its id. If it fails, nothing is
 // left of it.
 func (s *Service) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
-	if err := validateSandbox(config, handler); err != nil {
+	h, err := s.handler(handler)
+	if err != nil {
+		return "", err
+	}
+	if err := validateSandbox(config); err != nil {
 		return "", err
 	}
 	config = proto.CloneOf(config)
@@ -32,6 +33,9 @@ func (s *Service) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 		State:     store.SandboxMaking,
 	})
 	sb.config, sb.rec.Config.P = config, config
+	if _, _, ok := sb.userNamespace(); ok && !h.features.UserNamespaces {
+		return "", coded(codes.InvalidArgument, "the runtime handler %q has no user namespaces", handler)
+	}
 
 	name := sandboxName(config.GetMetadata())
 	if err := s.reserve(name, sb.id); err != nil {
@@ -53,13 +57,10 @@ func (s *Service) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandb
 	return sb.id, nil
 }
 
-func validateSandbox(config *runtimeapi.PodSandboxConfig, handler string) error {
+func validateSandbox(config *runtimeapi.PodSandboxConfig) error {
 	m := config.GetMetadata()
 	if m.GetName() == "" || m.GetNamespace() == "" || m.GetUid() == "" {
 		return coded(codes.InvalidArgument, "cannot run sandbox: its metadata needs name, namespace and uid, got %v", m)
-	}
-	if handler != "" && handler != runtimeHandler {
-		return coded(codes.InvalidArgument, "no runtime handler %q is configured; there is only %q", handler, runtimeHandler)
 	}
 	if err := validateUserNamespace(config.GetLinux().GetSecurityContext().GetNamespaceOptions()); err != nil {
 		return err

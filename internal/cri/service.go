@@ -35,6 +35,8 @@ type Config struct {
 	LogMaxBytes int64 // a container's log is rotated when it grows beyond; 0: never
 	LogMaxFiles int   // files kept of a container's log, the current one included
 
+	Handlers []RuntimeHandler // beside the built-in one
+
 	GC GC // removes what is dead or unused; default: nothing
 
 	StreamAddr string // where exec, attach and port-forward are served; default a free port of 127.0.0.1
@@ -66,10 +68,11 @@ func (c *Config) validate() error {
 // Service is the runtime. It is safe for concurrent use. Use: New, Recover, then
 // Run for as long as anything is called.
 type Service struct {
-	cfg   Config
-	log   *slog.Logger
-	host  ocispec.Host
-	store *store.Store
+	cfg      Config
+	log      *slog.Logger
+	host     ocispec.Host
+	store    *store.Store
+	handlers map[string]handler // by name; "" is the default
 	// rebooted says that the run folder was written before the last boot.
 	rebooted bool
 	stream   *stream.Server
@@ -113,6 +116,10 @@ func New(cfg Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
+	handlers, err := inspectHandlers(cfg.Handlers)
+	if err != nil {
+		return nil, err
+	}
 	st, rebooted, err := store.Open(filepath.Join(cfg.Run, "state"))
 	if err != nil {
 		return nil, err
@@ -121,6 +128,7 @@ func New(cfg Config) (*Service, error) {
 		cfg:        cfg,
 		log:        cfg.Log,
 		host:       host,
+		handlers:   handlers,
 		store:      st,
 		rebooted:   rebooted,
 		events:     newBroadcaster(),

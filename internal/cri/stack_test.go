@@ -22,6 +22,7 @@ import (
 	"github.com/berth-run/berth/internal/cri/imagestore"
 	"github.com/berth-run/berth/internal/shim"
 	"github.com/berth-run/berth/internal/testutil/crinode"
+	"github.com/berth-run/berth/internal/testutil/ociruntimes"
 )
 
 // realStack is a Service over the real shim, image store and network. All
@@ -31,9 +32,15 @@ type realStack struct {
 	once sync.Once
 	err  error
 	node *crinode.Node
+
+	bridge, cidr string
+	programs     bool // it has handlers that are OCI runtimes, named as those are
 }
 
-var stack realStack
+var (
+	stack        = realStack{bridge: "bcritest", cidr: "10.213.0.0/16"}
+	programStack = realStack{bridge: "bcriprog", cidr: "10.212.0.0/16", programs: true}
+)
 
 const insideImage = "berth.local/inside:1"
 
@@ -41,16 +48,31 @@ const insideImage = "berth.local/inside:1"
 func real(t testing.TB) *realStack {
 	t.Helper()
 	crinode.Needs(t)
-	stack.once.Do(func() { stack.err = stack.open(context.Background()) })
-	if stack.err != nil {
-		t.Fatal(stack.err)
+	s := &stack
+	if handlerOf(t) != "" {
+		s = &programStack
 	}
-	return &stack
+	s.once.Do(func() { s.err = s.open(context.Background()) })
+	if s.err != nil {
+		t.Fatal(s.err)
+	}
+	return s
+}
+
+// handlerOf is the runtime handler that a test is about, as its name says; empty:
+// the default.
+func handlerOf(t testing.TB) string {
+	_, rest, about := strings.Cut(t.Name(), "/by-")
+	if !about {
+		return ""
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	return name
 }
 
 func (r *realStack) open(ctx context.Context) (err error) {
 	r.node, err = crinode.Open(ctx, crinode.Config{
-		Bridge: "bcritest", CIDR: netip.MustParsePrefix("10.213.0.0/16"),
+		Bridge: r.bridge, CIDR: netip.MustParsePrefix(r.cidr),
 		Programs: map[string]string{"inside": "./testdata/inside"},
 	})
 	if err != nil {
@@ -65,8 +87,19 @@ func (r *realStack) open(ctx context.Context) (err error) {
 // serve opens a Service on what is there.
 func (r *realStack) serve(ctx context.Context) (err error) {
 	n := r.node
+	var handlers []RuntimeHandler
+	if r.programs {
+		for _, name := range ociruntimes.Names {
+			path, err := ociruntimes.Find(n.Dir, name)
+			if err != nil {
+				return err
+			}
+			handlers = append(handlers, RuntimeHandler{Name: name, Binary: path})
+		}
+	}
 	r.Service, err = New(Config{
-		Run: n.Path("run"), Shim: n.Shim, Images: n.Images, Network: n.Network,
+		Handlers: handlers,
+		Run:      n.Path("run"), Shim: n.Shim, Images: n.Images, Network: n.Network,
 		ShimBinary: n.ShimBinary(), CgroupRoot: n.Cgroup, ImagesDir: n.Path("images"),
 		LogMaxBytes: 1 << 20, LogMaxFiles: 2,
 		Log: slog.New(slog.DiscardHandler),
@@ -164,7 +197,7 @@ func (r *realStack) pod(t testing.TB, alter ...func(*runtimeapi.PodSandboxConfig
 		f(p.config)
 	}
 	var err error
-	if p.id, err = r.RunPodSandbox(context.Background(), p.config, ""); err != nil {
+	if p.id, err = r.RunPodSandbox(context.Background(), p.config, handlerOf(t)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

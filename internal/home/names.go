@@ -45,6 +45,12 @@ func (h Home) Network() string { return filepath.Join(h.Run, "network") }
 // a restart of the machine, so berth must.
 func (h Home) CNI() string { return filepath.Join(h.Root, "cni") }
 
+// RuntimeHandlers is the file of the runtime handlers that the agent was given.
+func (h Home) RuntimeHandlers() string { return filepath.Join(h.Root, "runtime-handlers.json") }
+
+// PutRuntimeHandlers replaces that file.
+func (h Home) PutRuntimeHandlers(data []byte) error { return writeFile(h.RuntimeHandlers(), data) }
+
 // Socket is where the agent answers.
 func (h Home) Socket() string { return filepath.Join(h.Run, "berth.sock") }
 
@@ -59,6 +65,7 @@ func (h Home) lock() string { return filepath.Join(h.Root, lockName) }
 func (h Home) madeInRoot() []string {
 	return []string{
 		h.Database(), h.Images(), filepath.Join(h.Root, "logs"), filepath.Join(h.Root, "pods"), h.CNI(),
+		h.RuntimeHandlers(), h.RuntimeHandlers() + newSuffix,
 		h.AgentLog(), filepath.Join(h.Root, markerName+newSuffix), filepath.Join(h.Root, markerName), h.lock(),
 	}
 }

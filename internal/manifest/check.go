@@ -28,6 +28,8 @@ type checker struct {
 	out    reporter    // of the file
 	full   func() bool // further problems are only counted
 
+	classes []string // that a pod may have as its runtime class
+
 	decoded  []string // paths that the decoder reported
 	moved    []string // where misplaced fields belong; lists without index
 	rejected []string // paths of unsupported fields
@@ -52,6 +54,9 @@ func (c *checker) pod(p *corev1.Pod) {
 	c.metadata(p)
 	c.status()
 	for _, f := range unsupported(p) {
+		if f.Field == "spec.runtimeClassName" && slices.Contains(c.classes, *p.Spec.RuntimeClassName) {
+			continue
+		}
 		if f.Severity == Error {
 			c.rejected = append(c.rejected, f.Field)
 		}

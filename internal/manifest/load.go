@@ -17,6 +17,8 @@ const stdinName = "<stdin>"
 // Options of Load. The zero value is useful.
 type Options struct {
 	Stdin io.Reader // read for the path "-"; default os.Stdin
+	// RuntimeClasses are those that pods may have. Default: none.
+	RuntimeClasses []string
 }
 
 // Load reads manifests from files, folders and, for "-", standard input. Of a
@@ -27,7 +29,7 @@ type Options struct {
 // All problems of all files are returned together; the set holds the objects
 // without errors and must not be run when problems.Err() is not nil.
 func Load(paths []string, options Options) (Set, Problems) {
-	l := loader{stdin: options.Stdin}
+	l := loader{stdin: options.Stdin, classes: options.RuntimeClasses}
 	if l.stdin == nil {
 		l.stdin = os.Stdin
 	}
@@ -45,6 +47,7 @@ func Load(paths []string, options Options) (Set, Problems) {
 type loader struct {
 	stdin     io.Reader
 	stdinRead bool
+	classes   []string
 	seen      []os.FileInfo
 	files     []*file
 }
@@ -102,7 +105,7 @@ func (l *loader) read(name string, r io.Reader, named bool) {
 		l.fail(name, unreadable(name, err))
 		return
 	}
-	f := decodeFile(name, data)
+	f := decodeFile(name, data, l.classes)
 	if f.empty() {
 		p := Problem{Rule: RuleKind, Message: "holds no object", Hint: "write a Pod, ConfigMap or Secret"}
 		if len(data) == 0 {

@@ -65,6 +65,7 @@ type object struct {
 // file is what one file, or standard input, declares.
 type file struct {
 	name     string
+	classes  []string // runtime classes that pods may have
 	objects  []object
 	problems Problems // at most maxProblems
 	more     int      // problems that were left out
@@ -90,7 +91,7 @@ func (f *file) report(p Problem) {
 // name is for messages, its suffix .json decides which syntax errors are meant.
 // The set holds the objects without errors.
 func Decode(name string, data []byte) (Set, Problems) {
-	f := decodeFile(name, data)
+	f := decodeFile(name, data, nil)
 	if f.empty() {
 		f.report(Problem{Rule: RuleKind, Message: "holds no object", Hint: "write a Pod, ConfigMap or Secret"})
 	}
@@ -98,8 +99,9 @@ func Decode(name string, data []byte) (Set, Problems) {
 }
 
 // decodeFile reads one file. It reports nothing about a file without objects.
-func decodeFile(name string, data []byte) *file {
-	f := &file{name: name}
+// classes are the runtime classes that pods may have.
+func decodeFile(name string, data []byte, classes []string) *file {
+	f := &file{name: name, classes: classes}
 	data, bad := checkText(data)
 	if bad != nil {
 		f.report(*bad)
@@ -260,7 +262,7 @@ var unread = map[string]bool{"status": true, "metadata.managedFields": true}
 // object decodes, defaults and checks one object.
 func (f *file) object(n *node, prefix, kind string) {
 	o := object{kind: kind, origin: Origin{File: f.name, Line: n.line, Path: prefix, root: n}}
-	c := &checker{root: n, prefix: prefix, out: f.report, full: f.full}
+	c := &checker{root: n, prefix: prefix, out: f.report, full: f.full, classes: f.classes}
 	d := &decoder{report: c.decodeProblem, full: f.full, skip: unread, secret: kind == kindSecret, moved: func(path string) {
 		c.moved = append(c.moved, path)
 	}}

@@ -125,7 +125,7 @@ var supportTable = []typeRules{
 			noEffect("tolerations", noCluster),
 			noEffect("priorityClassName", "has no effect: no pod is preempted for another"),
 			noEffect("priority", "has no effect: no pod is preempted for another", int32(0)),
-			reject("runtimeClassName", "is not supported: there is one runtime here", "remove it"),
+			reject("runtimeClassName", "is supported only if a --runtime-handler of berth has that name", "name it there, or remove it"),
 			noEffect("enableServiceLinks", "has no effect: there are no Services", false),
 			noEffect("preemptionPolicy", "has no effect: no pod is preempted for another", "PreemptLowerPriority"),
 			reject("overhead", "is not supported: only a runtime class sets it", "add it to resources"),

@@ -128,7 +128,8 @@ type Config struct {
 	// Owner marks what this node made, where a runtime serves others too: only
 	// what bears the same mark is listed by Pods. Empty: all is ours.
 	Owner string
-	// RuntimeHandler is asked for each sandbox; empty: the runtime's default.
+	// RuntimeHandler is asked for the sandboxes of pods without a runtime class,
+	// whose name is its handler's; empty: the runtime's default.
 	RuntimeHandler string
 	// RecursiveReadOnly says that the runtime can mount recursively read-only.
 	RecursiveReadOnly bool

@@ -48,7 +48,11 @@ func (r *Runtime) createSandbox(ctx context.Context, pod *corev1.Pod, a lifecycl
 	}
 	call, done := r.making(ctx)
 	defer done()
-	_, err = r.cfg.Service.RunPodSandbox(call, config, r.cfg.RuntimeHandler)
+	handler := r.cfg.RuntimeHandler
+	if class := pod.Spec.RuntimeClassName; class != nil {
+		handler = *class
+	}
+	_, err = r.cfg.Service.RunPodSandbox(call, config, handler)
 	return err
 }
 
