@@ -36,8 +36,9 @@ func TestWhyAProcessWasNotStarted(t *testing.T) {
 // The log says more than the exit code; warnings in it are no causes.
 func TestSaidIsTheLastError(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
-	printed := errors.New("crun did not terminate successfully: exit status 1: something\n")
-	if got, want := said(log, printed), "crun did not terminate successfully: exit status 1: something"; got != want {
+	const want = "crun did not terminate successfully: exit status 1: something"
+	printed := errors.New(want + "\n")
+	if got := said(log, printed); got != want {
 		t.Errorf("without a log: %q, want %q", got, want)
 	}
 	text := `{"level":"error","msg":"first"}
