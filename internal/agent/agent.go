@@ -59,13 +59,22 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 			err = errors.Join(err, a.closers.close())
 		}
 	}()
-	if err := a.openState(); err != nil {
-		return nil, err
+	damage := a.openDatabase()
+	if damage != nil && !errors.Is(damage, db.ErrDamaged) {
+		return nil, damage
 	}
 	if err := a.chooseHandlers(); err != nil {
 		return nil, err
 	}
 	if err := a.open(ctx); err != nil {
+		return nil, err
+	}
+	if damage != nil {
+		if err := a.beginAnew(ctx, damage); err != nil {
+			return nil, err
+		}
+	}
+	if err := a.readState(); err != nil {
 		return nil, err
 	}
 	if err := a.openPods(ctx); err != nil {
@@ -74,12 +83,8 @@ func New(ctx context.Context, cfg Config) (_ *Agent, err error) {
 	return a, a.openHeart()
 }
 
-// openState opens what is on disk.
-func (a *Agent) openState() (err error) {
-	if a.db, err = db.Open(db.Config{Path: a.cfg.home.Database(), Log: a.log}); err != nil {
-		return err
-	}
-	a.closers.add(a.db.Close)
+// readState reads what the database has of earlier agents.
+func (a *Agent) readState() (err error) {
 	if err := a.choosePodPids(); err != nil {
 		return err
 	}

@@ -36,12 +36,23 @@ var (
 	ErrInUse = errors.New("in use by another process")
 	// ErrNewer says that a newer berth wrote the file.
 	ErrNewer = errors.New("written by a newer berth")
+	// ErrDamaged says that the file holds no usable database.
+	ErrDamaged = errors.New("the database is damaged")
 )
+
+// errPages says that pages of the file are not what bbolt wrote.
+var errPages = errors.New("its pages hold something else")
+
+// lockPatience is how long another process may keep the file locked.
+const lockPatience = 500 * time.Millisecond
 
 // Config says how a DB is kept. The zero value of an optional field means its
 // default.
 type Config struct {
-	Path     string        // the file; its folder is made; required
+	Path string // the file; its folder is made; required
+	// Aside says that a damaged file is put aside, under this name and the time, with
+	// a warning, and a new one begun. Empty: Open returns ErrDamaged, and touches nothing.
+	Aside    string
 	MaxDelay time.Duration // how long a value may stay in memory only; default 50 ms
 	Retry    time.Duration // how long after a failed write it is tried again; default 1 s
 	Log      *slog.Logger  // default: discard
@@ -69,8 +80,8 @@ type DB struct {
 
 type key struct{ bucket, name string }
 
-// Open opens the file, or makes it. A file that is no database any more is put
-// aside under another name, with a warning, and a new one begun.
+// Open opens the file, or makes it. One that is no database any more gives
+// ErrDamaged, or is put aside: see Config.Aside.
 func Open(cfg Config) (*DB, error) {
 	if cfg.Path == "" {
 		return nil, errors.New("db: Config.Path is required")
@@ -87,9 +98,12 @@ func Open(cfg Config) (*DB, error) {
 	if err := os.MkdirAll(filepath.Dir(cfg.Path), 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make the folder of database %s: %w", cfg.Path, err)
 	}
+	if cfg.Aside == "" && empty(cfg.Path) {
+		return nil, fmt.Errorf("cannot use database %s: %w: it is empty", cfg.Path, ErrDamaged)
+	}
 	bolt, err := open(cfg.Path)
-	if damaged(err) {
-		aside := fmt.Sprintf("%s.broken-%d", cfg.Path, time.Now().Unix())
+	if errors.Is(err, ErrDamaged) && cfg.Aside != "" {
+		aside := fmt.Sprintf("%s%d", cfg.Aside, time.Now().Unix())
 		cfg.Log.Error("the database is damaged; a new one is begun", "path", cfg.Path, "kept", aside, "err", err)
 		if err := os.Rename(cfg.Path, aside); err != nil {
 			return nil, fmt.Errorf("cannot put damaged database %s aside: %w", cfg.Path, err)
@@ -98,9 +112,6 @@ func Open(cfg Config) (*DB, error) {
 	}
 	if err != nil {
 		return nil, err
-	}
-	if err := stamp(bolt); err != nil {
-		return nil, errors.Join(fmt.Errorf("cannot use database %s: %w", cfg.Path, err), bolt.Close())
 	}
 	return &DB{
 		cfg:     cfg,
@@ -112,27 +123,53 @@ func Open(cfg Config) (*DB, error) {
 }
 
 func open(path string) (*bbolt.DB, error) {
-	if err := whole(path); err != nil {
-		return nil, fmt.Errorf("cannot use database %s: %w", path, err)
-	}
-	bolt, err := bbolt.Open(path, 0o600, &bbolt.Options{
-		Timeout:        500 * time.Millisecond,
-		NoFreelistSync: true,
-		FreelistType:   bbolt.FreelistMapType,
-	})
+	bolt, err := openWhole(path)
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return nil, fmt.Errorf("cannot open database %s: %w%s", path, ErrInUse, holder(path))
+	case damaged(err):
+		return nil, fmt.Errorf("cannot use database %s: %w: %w", path, ErrDamaged, err)
 	case err != nil:
 		return nil, fmt.Errorf("cannot open database %s: %w", path, err)
 	}
 	return bolt, nil
 }
 
+// openWhole opens the file once it is known that bbolt can read it.
+func openWhole(path string) (bolt *bbolt.DB, err error) {
+	if err := whole(path); err != nil {
+		return nil, err
+	}
+	if !empty(path) {
+		if err := readable(path); err != nil {
+			return nil, err
+		}
+	}
+	err = guarded(func() (err error) {
+		bolt, err = bbolt.Open(path, 0o600, &bbolt.Options{
+			Timeout:        lockPatience,
+			NoFreelistSync: true,
+			FreelistType:   bbolt.FreelistMapType,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := stamp(bolt); err != nil {
+		return nil, errors.Join(err, bolt.Close())
+	}
+	return bolt, nil
+}
+
 // damaged says whether err means that the file holds no usable database.
 func damaged(err error) bool {
-	return errors.Is(err, bolterrors.ErrInvalid) || errors.Is(err, bolterrors.ErrChecksum) ||
-		errors.Is(err, bolterrors.ErrVersionMismatch) || errors.Is(err, errTorn)
+	for _, kind := range []error{bolterrors.ErrInvalid, bolterrors.ErrChecksum, bolterrors.ErrVersionMismatch, errTorn, errPages} {
+		if errors.Is(err, kind) {
+			return true
+		}
+	}
+	return false
 }
 
 // stamp checks the version of the layout, or writes it into a new file.
@@ -145,7 +182,7 @@ func stamp(bolt *bbolt.DB) error {
 		var found int
 		if v := b.Get([]byte(versionKey)); v != nil {
 			if _, err := fmt.Sscanf(string(v), "%d", &found); err != nil {
-				return fmt.Errorf("its version %q is no number", v)
+				return fmt.Errorf("%w: its version %q is no number", errPages, v)
 			}
 		}
 		if found > version {
@@ -158,12 +195,14 @@ func stamp(bolt *bbolt.DB) error {
 	})
 }
 
-// Run writes what nobody waits for, until ctx ends; it then writes the rest.
+// Run writes what nobody waits for, until ctx ends; it then writes the rest. What
+// can't be written then Close tries once more, and says so.
 func (d *DB) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return d.Sync(context.WithoutCancel(ctx))
+			_ = d.Sync(context.WithoutCancel(ctx))
+			return nil
 		case <-d.wake:
 		}
 		wait := d.cfg.MaxDelay

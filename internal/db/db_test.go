@@ -1,6 +1,7 @@
 package db
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -221,28 +222,61 @@ func TestNewerFileIsRefused(t *testing.T) {
 	}
 }
 
-// A damaged file is kept beside, and work goes on.
-func TestDamagedFileIsPutAside(t *testing.T) {
+// A damaged file is refused and left as it is, unless it is to be put aside: it is
+// then kept beside, and work goes on.
+func TestDamagedFile(t *testing.T) {
+	overwrite := func(from int64, with []byte) func(path string) error {
+		return func(path string) error {
+			f, err := os.OpenFile(path, os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteAt(with, from)
+			return errors.Join(err, f.Close())
+		}
+	}
+	page := int64(os.Getpagesize())
 	for name, damage := range map[string]func(path string) error{
-		"garbage": func(path string) error { return os.WriteFile(path, make([]byte, 64<<10), 0o600) },
-		"text":    func(path string) error { return os.WriteFile(path, []byte("hello"), 0o600) },
-		"cut off": func(path string) error { return os.Truncate(path, 16<<10) },
+		"garbage":   func(path string) error { return os.WriteFile(path, make([]byte, 64<<10), 0o600) },
+		"text":      func(path string) error { return os.WriteFile(path, []byte("hello"), 0o600) },
+		"cut off":   func(path string) error { return os.Truncate(path, 16<<10) },
+		"emptied":   func(path string) error { return os.Truncate(path, 0) },
+		"pages":     overwrite(2*page, bytes.Repeat([]byte{0xa5}, int(page)*60)),
+		"no pages":  overwrite(2*page, make([]byte, page*60)),
+		"last page": overwrite(28*page, bytes.Repeat([]byte{0xff}, int(page)*8)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, "berth.db")
 			d := openTest(t, path)
 			d.Put("pods", "a", make([]byte, 100<<10))
+			for i := range 100 {
+				d.Put("events", fmt.Sprint(i), make([]byte, 1000))
+			}
 			if err := d.Close(); err != nil {
 				t.Fatal(err)
 			}
 			if err := damage(path); err != nil {
 				t.Fatal(err)
 			}
-			d = openTest(t, path)
+			before, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Open(Config{Path: path}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) {
+				t.Fatalf("open says: %v", err)
+			}
+			if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+				t.Errorf("the file has changed: %v", err)
+			}
+			d, err = Open(Config{Path: path, Aside: path + ".broken-"})
+			if err != nil {
+				t.Fatal(err)
+			}
 			defer d.Close()
-			if kept, _ := filepath.Glob(path + ".broken-*"); len(kept) != 1 {
-				t.Errorf("%d files put aside", len(kept))
+			// There is nothing to keep of an empty one.
+			if kept, _ := filepath.Glob(path + ".broken-*"); len(kept) != min(len(before), 1) {
+				t.Errorf("put aside are %v", kept)
 			}
 			d.Put("pods", "a", []byte("x"))
 			if err := d.Sync(t.Context()); err != nil {

@@ -117,6 +117,7 @@ func TestRemoveLeavesTheRest(t *testing.T) {
 	h := find(t, d+"/root", d+"/run")
 	claim(t, h)
 	write(t, h.Database())
+	write(t, h.BrokenDatabase()+"1764601234")
 	write(t, h.Root+"/mine/file")
 	write(t, h.Run+"/mine2")
 	left, err := h.Remove()
@@ -260,9 +261,11 @@ func TestCurrentFolderIsGone(t *testing.T) {
 // A second process is refused while the first lives, and waits while it dies.
 func TestLockWaitsForTheDyingOnly(t *testing.T) {
 	if root := os.Getenv("BERTH_LOCK_HOLDER"); root != "" {
-		if _, err := find(t, root, root+"-run").Claim(t.Context(), Pods); err != nil {
+		l, err := find(t, root, root+"-run").Claim(t.Context(), Pods)
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer l.Close() // or the lock would be garbage, and closed
 		os.Stdout.WriteString("held\n")
 		select {}
 	}

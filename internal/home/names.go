@@ -1,6 +1,10 @@
 package home
 
-import "path/filepath"
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
 
 // The names that berth gives in its folders. Nothing else is removed.
 const (
@@ -19,6 +23,21 @@ var rootNames = []string{lockName, markerName + newSuffix, "agent.log", "lost+fo
 
 // Database is the file of the node's records.
 func (h Home) Database() string { return filepath.Join(h.Root, "berth.db") }
+
+// BrokenDatabase begins the names of damaged databases that were put aside.
+func (h Home) BrokenDatabase() string { return h.Database() + ".broken-" }
+
+// brokenDatabases are those that are there.
+func (h Home) brokenDatabases() []string {
+	entries, _ := os.ReadDir(h.Root)
+	var paths []string
+	for _, e := range entries {
+		if path := filepath.Join(h.Root, e.Name()); strings.HasPrefix(path, h.BrokenDatabase()) {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
 
 // Images is the folder of images and containers' file systems.
 func (h Home) Images() string { return filepath.Join(h.Root, "images") }
@@ -63,11 +82,11 @@ func (h Home) lock() string { return filepath.Join(h.Root, lockName) }
 // and the lock come last: what was begun can be taken up again, and nobody else
 // comes in.
 func (h Home) madeInRoot() []string {
-	return []string{
+	return append(h.brokenDatabases(),
 		h.Database(), h.Images(), filepath.Join(h.Root, "logs"), filepath.Join(h.Root, "pods"), h.CNI(),
-		h.RuntimeHandlers(), h.RuntimeHandlers() + newSuffix,
+		h.RuntimeHandlers(), h.RuntimeHandlers()+newSuffix,
 		h.AgentLog(), filepath.Join(h.Root, markerName+newSuffix), filepath.Join(h.Root, markerName), h.lock(),
-	}
+	)
 }
 
 func (h Home) madeInRun() []string {
