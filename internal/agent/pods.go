@@ -155,10 +155,14 @@ func (a *Agent) Stop(namespace, name string, grace *int64) (Ref, error) {
 }
 
 // TimeOut asks for the end of the pod with that uid because who ran it waited so
-// long for its end in vain. It stays listed, as failed. grace is that of Stop. It
-// says whether the pod is known.
-func (a *Agent) TimeOut(uid types.UID, waited time.Duration, grace *int64) bool {
+// long for its end in vain. It stays listed, as failed, and its message keeps what
+// it was not done by: nobody can see that any more once it has ended. grace is that
+// of Stop. It says whether the pod is known.
+func (a *Agent) TimeOut(uid types.UID, waited time.Duration, why string, grace *int64) bool {
 	stop := lifecycle.Stop{Reason: ReasonTimedOut, Message: fmt.Sprintf("not done when the --timeout of berth run was over, %s", waited)}
+	if why != "" {
+		stop.Message += ": " + why
+	}
 	if grace != nil {
 		d := time.Duration(*grace) * time.Second
 		stop.Grace = &d

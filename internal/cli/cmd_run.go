@@ -26,8 +26,8 @@ again. Ctrl-C (or SIGTERM) stops the pods in order and removes them; a second on
 kills them.
 
 When --timeout passes, it says what is not done and why, and stops the pods. They
-stay listed as failed: TimedOut, with their logs and events: berth logs and berth
-describe tell what they were about. With --until ready or --detach they go on.
+stay listed as failed: TimedOut, with what they were not done by, their logs and
+events: berth ps, logs and describe. With --until ready or --detach they go on.
 
 With --until ready it returns as soon as all pods are Ready and leaves them
 running under an agent in the background; --detach does so at once. That agent

@@ -120,12 +120,7 @@ func why(p *podState) string {
 		}
 		return strings.Join(lines, "\n")
 	}
-	lines := blockers(p, false)
-	for i, l := range lines {
-		l = strings.TrimPrefix(strings.TrimSpace(l), p.name)
-		lines[i] = strings.TrimLeft(l, "/: ")
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(p.causes(false), "\n")
 }
 
 func pairs(m map[string]string) string {

@@ -70,7 +70,7 @@ func container(w *page, p *podState, spec *corev1.Container, is *corev1.Containe
 		spec *corev1.Probe
 	}{{"startup", spec.StartupProbe}, {"readiness", spec.ReadinessProbe}, {"liveness", spec.LivenessProbe}} {
 		if of.spec != nil {
-			lines = append(lines, w.probe(of.kind, of.spec, newestRecord(probes, spec.Name, of.kind)))
+			lines = append(lines, w.probe(of.kind, of.spec, newestRecord(probes, spec.Name, of.kind), is))
 		}
 	}
 	say("Probes", strings.Join(lines, "\n"))
@@ -119,10 +119,10 @@ func newestRecord(all []agent.ProbeRecord, container, kind string) *agent.ProbeR
 }
 
 // probe says what a probe does and what came of it last.
-func (w *page) probe(kind string, spec *corev1.Probe, r *agent.ProbeRecord) string {
+func (w *page) probe(kind string, spec *corev1.Probe, r *agent.ProbeRecord, is *corev1.ContainerStatus) string {
 	text := kind + ": " + probeAction(spec)
 	if r == nil || len(r.Checks) == 0 {
-		return text + ", not checked yet"
+		return text + ", " + unchecked(is)
 	}
 	text += ", every " + format.Duration(r.Period.Duration)
 	last := r.Checks[len(r.Checks)-1]
@@ -148,6 +148,18 @@ func (w *page) probe(kind string, spec *corev1.Probe, r *agent.ProbeRecord) stri
 		text += ": " + brief(last.Output)
 	}
 	return text
+}
+
+// unchecked says why no check of a probe is known. An agent that takes over knows
+// none of those that the one before has made.
+func unchecked(is *corev1.ContainerStatus) string {
+	switch {
+	case is == nil || is.State.Running == nil && is.State.Terminated == nil && is.LastTerminationState.Terminated == nil:
+		return "not checked yet"
+	case is.State.Running == nil:
+		return "not checked any more; those that failed are among the events"
+	}
+	return "no check is known yet"
 }
 
 // probeAction is what a probe does.

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,7 +64,35 @@ func TestADescriptionSaysAllThereIsToSay(t *testing.T) {
 	ended := aDescription(t, "job", "Failed app=end:3:Error")
 	ended.Pod.Status.ContainerStatuses[0].State.Terminated = end(5*time.Second, 3, "the disk is full")
 	golden(t, "describe-ended.txt", description(ended, epoch.Add(time.Minute)))
+	timedOut := aDescription(t, "late", "Failed:TimedOut app=end:0:Completed")
+	timedOut.Pod.Status.Message = "not done when the --timeout of berth run was over, 4s: app: running: Readiness probe failed: HTTP 404"
+	timedOut.Pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/nope", Port: intstr.FromInt32(80)}}}
+	golden(t, "describe-timed-out.txt", description(timedOut, epoch.Add(time.Minute)))
 	golden(t, "describe-fresh.txt", description(aDescription(t, "fresh", "unknown"), epoch.Add(time.Minute)))
+}
+
+// An agent that takes over does not know the checks of the one before.
+func TestWhyNoCheckOfAProbeIsKnown(t *testing.T) {
+	for state, want := range map[string]string{
+		"unknown":                      "not checked yet",
+		"Pending a=wait:ErrImagePull":  "not checked yet",
+		"Running a=run":                "no check is known yet",
+		"Failed a=end:1:Error":         "not checked any more; those that failed are among the events",
+		"Running a=wait:CrashLoop/end": "not checked any more; those that failed are among the events",
+	} {
+		text, after := strings.CutSuffix(state, "/end")
+		p := parsePod(t, "p", text)
+		var is *corev1.ContainerStatus
+		if p.status != nil {
+			is = &p.status.ContainerStatuses[0]
+			if after {
+				is.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{}
+			}
+		}
+		if got := unchecked(is); got != want {
+			t.Errorf("%s: %q, want %q", state, got, want)
+		}
+	}
 }
 
 // What programs get is the whole description, in both forms.

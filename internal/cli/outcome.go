@@ -65,6 +65,16 @@ func blockers(p *podState, done bool) []string {
 	return lines
 }
 
+// causes are the blockers in the words of those who know which pod it is.
+func (p *podState) causes(done bool) []string {
+	lines := blockers(p, done)
+	for i, l := range lines {
+		l = strings.TrimPrefix(strings.TrimSpace(l), p.name)
+		lines[i] = strings.TrimLeft(l, "/: ")
+	}
+	return lines
+}
+
 // lastWarning is the newest warning of a pod, unless it says what the blockers
 // say, in other words around it or not.
 func (p *podState) lastWarning(said []blocker) *agent.Event {
@@ -110,7 +120,7 @@ func (p *podState) blocked(done bool) []blocker {
 			continue
 		}
 		if done && c.State.Running != nil {
-			s = state{word: "running"}
+			s = p.unfinished(&c)
 		} else if check := p.checks[c.Name]; check != nil && c.State.Running != nil {
 			s.text = brief(check.Message)
 			s.detail += ": " + s.text
@@ -121,6 +131,22 @@ func (p *podState) blocked(done bool) []blocker {
 		all = append(all, blocker{state: state{word: conditionsMissing(p.status)}})
 	}
 	return all
+}
+
+// unfinished is the state of a container that runs and is to end: with what it
+// suffers from, which may be why it does not.
+func (p *podState) unfinished(c *corev1.ContainerStatus) state {
+	s := state{word: "running"}
+	check, last := p.checks[c.Name], c.LastTerminationState.Terminated
+	switch {
+	case check != nil && !c.Ready:
+		s.text = brief(check.Message)
+		s.detail = s.text
+	case last != nil:
+		was := ended(last)
+		s.word, s.detail, s.text = "running again", "before that "+was.sentence(), was.text
+	}
+	return s
 }
 
 // conditionsMissing names the conditions that are not true.

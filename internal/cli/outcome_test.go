@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/berth-run/berth/internal/agent"
@@ -160,6 +161,16 @@ func TestBlockersOfWhatIsToBeDone(t *testing.T) {
 		if got := strings.Join(blockers(parsePod(t, "p", text), true), "\n"); got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
+	}
+	// What a container that runs suffers from may be why it does not end.
+	p := parsePod(t, "p", "Running a=run b=ready c=run")
+	p.checks["a"] = &agent.Event{Reason: "Unhealthy", Container: "a", Message: "Readiness probe failed: HTTP 404"}
+	p.checks["b"] = &agent.Event{Reason: "Unhealthy", Container: "b", Message: "Readiness probe failed: at first"}
+	p.warning = p.checks["b"]
+	p.status.ContainerStatuses[2].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137}
+	want := []string{"a: running: Readiness probe failed: HTTP 404", "b: running", "c: running again: before that OOMKilled"}
+	if diff := cmp.Diff(want, p.causes(true)[:3]); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

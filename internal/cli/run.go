@@ -48,10 +48,11 @@ type run struct {
 	updates chan agent.Update
 	lines   chan nodeapi.LogLine
 
-	stopping  os.Signal // what made us stop the pods; nil: nothing
-	timedOut  bool
-	stopAsked int // how often
-	fates     map[types.UID]fate
+	stopping   os.Signal // what made us stop the pods; nil: nothing
+	timedOut   bool
+	unfinished map[types.UID]string // what pods were not done by when time was up
+	stopAsked  int                  // how often
+	fates      map[types.UID]fate
 }
 
 func newRun(a *app, o runOptions, v view) *run {
@@ -303,6 +304,7 @@ func (r *run) loop(ctx context.Context, cancel context.CancelFunc, s *streams, s
 				continue // the pods end already
 			}
 			r.timedOut = true
+			r.noteUnfinished()
 			if r.opts.leave {
 				return r.result()
 			}

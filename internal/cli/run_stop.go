@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,6 +92,21 @@ func (r *run) stop(ctx context.Context, sig os.Signal) error {
 	return r.release(ctx, grace)
 }
 
+// longestWhy is how much of what a pod was not done by is kept with it, in cells of
+// a terminal: containers may write long texts.
+const longestWhy = 1000
+
+// noteUnfinished remembers what keeps pods from being done, before they are
+// stopped: after that, it is that they are being stopped.
+func (r *run) noteUnfinished() {
+	r.unfinished = make(map[types.UID]string)
+	for _, p := range r.board.pods {
+		if !p.over() {
+			r.unfinished[p.ref.UID] = cut(strings.Join(p.causes(true), "; "), longestWhy)
+		}
+	}
+}
+
 // release ends the pods that live, but for those that other runs follow. Pods
 // that have ended stay listed, and so do those whose time was up. It fails when
 // there is nobody to ask.
@@ -98,15 +114,16 @@ func (r *run) release(ctx context.Context, grace *int64) error {
 	for len(r.updates) > 0 {
 		r.take(<-r.updates)
 	}
-	end, waited := released, time.Duration(0)
+	end, waited := released, nodeapi.Waited{}
 	if r.timedOut {
-		end, waited = givenUp, r.opts.timeout
+		end, waited.Time = givenUp, r.opts.timeout
 	}
 	for _, p := range r.board.pods {
 		is := r.fates[p.ref.UID]
 		if p.over() || is == followed {
 			continue
 		}
+		waited.Why = r.unfinished[p.ref.UID]
 		became, err := r.session.client.Release(ctx, r.id, p.ref, waited, grace)
 		var answer *nodeapi.Error
 		switch {

@@ -96,14 +96,15 @@ func TestTimeoutKeepsPodsWithWhatTellsWhy(t *testing.T) {
 	if code != 124 || !strings.Contains(out, "berth: not done:\nberth:   web/main: running") || !strings.Contains(out, "web: failed: TimedOut") {
 		t.Fatalf("exit code %d:\n%s", code, out)
 	}
-	if out := n.must("ps"); !regexp.MustCompile(`default +web +failed: TimedOut .* not done when the --timeout of berth run was over, 3s\n`).MatchString(out) {
+	if out := n.must("ps"); !regexp.MustCompile(`default +web +failed: TimedOut .* main: running: Readiness probe failed: .*404\n`).MatchString(out) {
 		t.Errorf("afterwards there are:\n%s", out)
 	}
 	if out := n.must("logs", "web"); !strings.Contains(out, "serving") || !strings.Contains(out, "SIGTERM") {
 		t.Errorf("its log is %q", out)
 	}
 	out = n.must("describe", "web")
-	for _, want := range []string{`Started +main`, `Unhealthy +main +Readiness probe failed: `, `Killing +main`, `State: +failed: TimedOut`} {
+	for _, want := range []string{`Started +main`, `Unhealthy +main +Readiness probe failed: `, `Killing +main`, `State: +failed: TimedOut`,
+		`Why: +main: running: Readiness probe failed: .*404\n`, `Message: +not done when the --timeout of berth run was over, 3s: main: running: Readiness`, `readiness: .* not checked any more`} {
 		if !regexp.MustCompile(want).MatchString(out) {
 			t.Errorf("berth describe does not say %q:\n%s", want, out)
 		}

@@ -59,9 +59,9 @@ func skipEscape(rs []rune, i int) int {
 	return i + 1
 }
 
-// wrapping is what errors about sandboxes and images begin with, and the pod's line
-// or the reason before says already.
-var wrapping = regexp.MustCompile(`^(Back-off pulling image "[^"]*": |Failed to create pod sandbox: |cannot (run|make|create) sandbox of pod \S+: |cannot connect the sandbox: |cannot set up the pod's network: )+`)
+// wrapping is what errors about sandboxes and images begin with, and messages of
+// pods whose time was up, and the pod's line or the reason before says already.
+var wrapping = regexp.MustCompile(`^(not done when the --timeout of berth run was over, [^ :]+: |Back-off pulling image "[^"]*": |Failed to create pod sandbox: |cannot (run|make|create) sandbox of pod \S+: |cannot connect the sandbox: |cannot set up the pod's network: )+`)
 
 // hexID is an id of a container or sandbox, or a digest.
 var hexID = regexp.MustCompile(`(sha256:)?\b[0-9a-f]{64}\b`)

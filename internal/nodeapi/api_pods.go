@@ -87,7 +87,8 @@ func (s *Server) stopPod(w http.ResponseWriter, r *http.Request) error {
 
 // deletePod ends the pod of that name, or that with the uid if one is given. When
 // a run asks, it follows the pod no more, and the pod goes on if another does. With
-// waited, a duration, the pod stays listed: the run has given up.
+// waited, a duration, the pod stays listed: the run has given up, and why says what
+// it waited for.
 func (s *Server) deletePod(w http.ResponseWriter, r *http.Request) error {
 	g, err := grace(r)
 	if err != nil {
@@ -111,7 +112,7 @@ func (s *Server) deletePod(w http.ResponseWriter, r *http.Request) error {
 			if err != nil {
 				return badRequest{fmt.Errorf("waited is %q, want a time such as 90s", text)}
 			}
-			end = func() bool { return s.cfg.Agent.TimeOut(uid, waited, g) }
+			end = func() bool { return s.cfg.Agent.TimeOut(uid, waited, r.FormValue("why"), g) }
 		}
 		if !end() {
 			return fmt.Errorf("%w: %s/%s with uid %s", agent.ErrNoPod, namespace, name, uid)

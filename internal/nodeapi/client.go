@@ -257,15 +257,22 @@ const (
 	HadEnded                 // it had ended already, and stays listed
 )
 
+// Waited is what a run has waited for in vain. The zero value is: nothing, it does
+// not want the pod any more.
+type Waited struct {
+	Time time.Duration // so long
+	Why  string        // what the pod was not done by; may be empty
+}
+
 // Release says that a run follows a pod no more, and asks exactly that pod to end
-// where that is left to do. A pod that the run has waited for in vain, for so long,
-// stays listed; 0: it goes.
-func (c *Client) Release(ctx context.Context, run string, ref agent.Ref, waited time.Duration, grace *int64) (Released, error) {
+// where that is left to do. A pod that the run has waited for in vain stays listed.
+func (c *Client) Release(ctx context.Context, run string, ref agent.Ref, w Waited, grace *int64) (Released, error) {
 	q := graceQuery(grace)
 	q.Set("uid", string(ref.UID))
 	q.Set("run", run)
-	if waited > 0 {
-		q.Set("waited", waited.String())
+	if w.Time > 0 {
+		q.Set("waited", w.Time.String())
+		q.Set("why", w.Why)
 	}
 	err := c.call(ctx, "DELETE", podPath(ref.Namespace, ref.Name), q, nil, &ref)
 	var answer *Error

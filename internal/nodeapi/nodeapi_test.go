@@ -125,8 +125,8 @@ func (f *fakeAgent) DeleteUID(uid types.UID, g *int64) bool {
 	return uid == "u"
 }
 
-func (f *fakeAgent) TimeOut(uid types.UID, waited time.Duration, g *int64) bool {
-	f.call("time out uid %s after %s %s", uid, waited, graceText(g))
+func (f *fakeAgent) TimeOut(uid types.UID, waited time.Duration, why string, g *int64) bool {
+	f.call("time out uid %s after %s (%s) %s", uid, waited, why, graceText(g))
 	return uid == "u"
 }
 

@@ -21,15 +21,16 @@ func TestWhatBecomesOfAPodThatARunLetsGoOf(t *testing.T) {
 	zero := int64(0)
 	for _, r := range []struct {
 		uid    types.UID
-		waited time.Duration
+		waited Waited
 		grace  *int64
 		want   Released
 		asked  string
 	}{
-		{"u", 0, nil, Ends, "delete uid u own"},
-		{"u", 90 * time.Second, &zero, Ends, "time out uid u after 1m30s 0"},
-		{"ended", 0, nil, HadEnded, ""},
-		{"ended", time.Second, nil, HadEnded, ""},
+		{"u", Waited{}, nil, Ends, "delete uid u own"},
+		{"u", Waited{90 * time.Second, "app: HTTP 404 & more"}, &zero, Ends, "time out uid u after 1m30s (app: HTTP 404 & more) 0"},
+		{"u", Waited{Time: time.Second}, nil, Ends, "time out uid u after 1s () own"},
+		{"ended", Waited{}, nil, HadEnded, ""},
+		{"ended", Waited{Time: time.Second}, nil, HadEnded, ""},
 	} {
 		before := len(f.asked())
 		got, err := c.Release(t.Context(), "run", agent.Ref{Namespace: "default", Name: "web", UID: r.uid}, r.waited, r.grace)
@@ -38,11 +39,11 @@ func TestWhatBecomesOfAPodThatARunLetsGoOf(t *testing.T) {
 			want = []string{r.asked}
 		}
 		if asked := f.asked()[before:]; err != nil || got != r.want || !slices.Equal(asked, want) {
-			t.Errorf("pod %s, waited %s: %v, %v, the agent was asked %q; want %v, %q", r.uid, r.waited, got, err, asked, r.want, want)
+			t.Errorf("pod %s, waited %+v: %v, %v, the agent was asked %q; want %v, %q", r.uid, r.waited, got, err, asked, r.want, want)
 		}
 	}
 	var answer *Error
-	if _, err := c.Release(t.Context(), "run", agent.Ref{Namespace: "default", Name: "web", UID: "gone"}, time.Second, nil); !errors.As(err, &answer) || answer.Code != 404 {
+	if _, err := c.Release(t.Context(), "run", agent.Ref{Namespace: "default", Name: "web", UID: "gone"}, Waited{Time: time.Second}, nil); !errors.As(err, &answer) || answer.Code != 404 {
 		t.Errorf("a pod that is not known: %v", err)
 	}
 }

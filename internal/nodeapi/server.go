@@ -37,9 +37,10 @@ type Agent interface {
 	Stop(namespace, name string, grace *int64) (agent.Ref, error)
 	Delete(namespace, name string, grace *int64) (agent.Ref, error)
 	// DeleteUID is Delete for exactly that pod; it says whether it is known. TimeOut
-	// is Stop, likewise, for who has waited so long for the pod in vain.
+	// is Stop, likewise, for who has waited so long for the pod in vain; why says
+	// what the pod was not done by.
 	DeleteUID(uid types.UID, grace *int64) bool
-	TimeOut(uid types.UID, waited time.Duration, grace *int64) bool
+	TimeOut(uid types.UID, waited time.Duration, why string, grace *int64) bool
 	// Known says whether something of the pod is left.
 	Known(uid types.UID) bool
 	// LogDir is the folder of a container's log files.
