@@ -367,10 +367,14 @@ func (c *Client) Resize(ctx context.Context, id, execID string, w, h uint16) err
 		c.mu.Lock()
 		f := c.terminals[[2]string{id, execID}]
 		c.mu.Unlock()
-		if f == nil {
-			return fmt.Errorf("exec %q of container %q has no terminal here: %w", execID, id, ErrNotFound)
+		err := os.ErrClosed
+		if f != nil {
+			err = ResizeTerminal(f, Size{w, h}) // it may end meanwhile
 		}
-		return ResizeTerminal(f, Size{w, h})
+		if errors.Is(err, os.ErrClosed) {
+			err = fmt.Errorf("exec %q of container %q has no terminal here: %w", execID, id, ErrNotFound)
+		}
+		return err
 	}
 	_, err := repeat(ctx, c, func(s shimpb.ShimClient) (*shimpb.Empty, error) {
 		return s.Resize(ctx, &shimpb.ResizeRequest{Id: id, Width: uint32(w), Height: uint32(h)})
