@@ -43,16 +43,24 @@ func reasonOf(p *podState, word string) string {
 }
 
 // failures says what a pod that has ended badly failed by: what the node says of
-// it, else its containers.
+// it, else its containers. How the sidecars ended that were stopped after them is no
+// cause, unless it is all there is.
 func (p *podState) failures() []blocker {
 	if message := brief(p.status.Message); message != "" {
 		return []blocker{{state: state{word: message}}}
 	}
-	var all []blocker
+	var all, sidecars []blocker
 	for _, c := range containersOf(p.status) {
-		if s := p.stateOf(&c); s.mood == bad {
+		switch s := p.stateOf(&c); {
+		case s.mood != bad:
+		case p.sidecar(c.Name):
+			sidecars = append(sidecars, blocker{c.Name, s})
+		default:
 			all = append(all, blocker{c.Name, s})
 		}
+	}
+	if len(all) == 0 {
+		return sidecars
 	}
 	return all
 }

@@ -48,6 +48,8 @@ func TestReasonsOfPods(t *testing.T) {
 		"another is not to be had":      {"Pending a=ready b=wait:ErrImagePull:none", nil, "b: none"},
 		"it failed":                     {"Failed app=end:3:Error", nil, "exit code 3"},
 		"it failed for the node":        {"Failed:Evicted app=end:137:Error", nil, "exit code 137 (SIGKILL)"},
+		"its sidecar was killed later":  {"Failed *s=end:137:Error app=end:5:Error b=end:1:Error", nil, "app: exit code 5 (and 1 more)"},
+		"only its sidecar failed":       {"Failed:Stopped *s=end:137:Error app=end:0:Completed", nil, "s: exit code 137 (SIGKILL)"},
 		"nothing is known":              {"unknown", nil, "nothing is known of it yet"},
 		"its init container runs":       {"Pending +init=run app=wait:PodInitializing", nil, "init: running"},
 		"a check failed for the former": {"Running app=run", []agent.PastEvent{happened(-time.Hour, 1, probe.Event)}, "it runs, and its readiness probe has not succeeded"},
