@@ -365,3 +365,28 @@ func TestADamagedDatabaseWithoutPods(t *testing.T) {
 		t.Errorf("cleanup says: %s", out)
 	}
 }
+
+// What is accepted as a folder works as one: names of sockets would be too long.
+func TestLongPaths(t *testing.T) {
+	n := newNode(t)
+	long := func(name string, length int) string {
+		path := filepath.Join(t.TempDir(), name)
+		return path + strings.Repeat("x", length-len(path))
+	}
+	n.root = long("root", 255)
+	text := n.file(pod("web", "Always", 1, "serve"))
+	n.must("run", "--run", long("run", 230), "--detach", "--until", "ready", text)
+	n.killAgent()
+	if out := n.must("exec", "web", "--", "/berth-demo", "echo", "here"); !strings.Contains(out, "here") {
+		t.Errorf("exec says: %s", out)
+	}
+	if out := n.must("exec", "-i", "web", "--", "/berth-demo", "echo", "here"); !strings.Contains(out, "here") {
+		t.Errorf("exec says: %s", out)
+	}
+	n.must("stop", "web")
+	n.must("rm", "web")
+	n.must("cleanup", "--force")
+	for _, left := range n.leftovers() {
+		t.Errorf("left behind: %s", left)
+	}
+}

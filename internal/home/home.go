@@ -39,7 +39,7 @@ func Find(root, run string) (Home, error) {
 	if root == "" {
 		root = DefaultRoot
 	}
-	resolved, err := resolve("root", root)
+	resolved, err := resolve("root", root, maxRoot)
 	if err != nil {
 		return Home{}, err
 	}
@@ -62,7 +62,7 @@ func Find(root, run string) (Home, error) {
 	if run == "" {
 		run = "/run/berth" + h.Mark
 	}
-	if h.Run, err = resolve("run folder", run); err != nil {
+	if h.Run, err = resolve("run folder", run, maxRun); err != nil {
 		return Home{}, err
 	}
 	if h.made() && h.known.Run != h.Run && isRunOf(h.known.Run, h.Root) {
@@ -79,20 +79,23 @@ func (h Home) Exists() bool {
 
 // markOf is a short hash of a root's path.
 func markOf(given, resolved string) string {
-	if standard, err := resolve("root", DefaultRoot); given == DefaultRoot || err == nil && resolved == standard {
+	if standard, err := resolve("root", DefaultRoot, maxRoot); given == DefaultRoot || err == nil && resolved == standard {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(resolved))
 	return "-" + hex.EncodeToString(sum[:3])
 }
 
-// maxPath is how long a root or run folder may be, in bytes: paths below it go
-// into mount options and socket addresses, which are short.
-const maxPath = 255
+// How long the folders' paths may be, in bytes: paths below them go into mount
+// options, which are short, and the run folder's into the alias of the bridge.
+const (
+	maxRoot = 255
+	maxRun  = 230
+)
 
 // resolve makes path absolute and follows the symbolic links in as much of it as
-// exists. what names it in errors.
-func resolve(what, path string) (string, error) {
+// exists. what names it in errors; it may have limit bytes.
+func resolve(what, path string, limit int) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return "", fmt.Errorf("cannot find the %s %q: the current folder is gone, give an absolute path", what, path)
@@ -112,8 +115,8 @@ func resolve(what, path string) (string, error) {
 		}
 		abs, rest = filepath.Dir(abs), filepath.Join(filepath.Base(abs), rest)
 	}
-	if len(abs) > maxPath {
-		return "", fmt.Errorf("cannot use the %s %s…: its path has %d bytes, at most %d go; choose a shorter one", what, abs[:40], len(abs), maxPath)
+	if len(abs) > limit {
+		return "", fmt.Errorf("cannot use the %s %s…: its path has %d bytes, at most %d go; choose a shorter one", what, abs[:40], len(abs), limit)
 	}
 	// The kernel's mount options know no way to write these.
 	if i := strings.IndexFunc(abs, func(r rune) bool { return strings.ContainsRune(",:\\", r) || r < ' ' || r == 0x7f }); i >= 0 {

@@ -205,7 +205,7 @@ func TestPathsThatContainersCannotUse(t *testing.T) {
 		d + "/a:b":                         `":"`,
 		d + `/a\b`:                         `"\\"`,
 		d + "/a\nb":                        `"\n"`,
-		d + "/" + strings.Repeat("x", 250): "at most 255 go",
+		d + "/" + strings.Repeat("x", 250): " bytes, at most 2",
 		d + "/dangling":                    "does not exist",
 	} {
 		if strings.HasSuffix(path, "dangling") {
@@ -217,6 +217,13 @@ func TestPathsThatContainersCannotUse(t *testing.T) {
 			if _, err := Find(c[0], c[1]); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%q: got %v, want %s", c, err, want)
 			}
+		}
+	}
+	long := func(length int) string { return d + "/" + strings.Repeat("x", length-len(d)-1) }
+	find(t, long(255), long(230))
+	for limit, c := range map[string][2]string{"255": {long(256), ""}, "230": {d + "/ok", long(231)}} {
+		if _, err := Find(c[0], c[1]); err == nil || !strings.Contains(err.Error(), "at most "+limit+" go") {
+			t.Errorf("%q: got %v", c, err)
 		}
 	}
 	for _, name := range []string{"with space", "ümläut", "a=b", "%s", "-dash", "'quote\""} {

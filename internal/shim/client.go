@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -18,6 +17,7 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/berth-run/berth/internal/shim/shimpb"
+	"github.com/berth-run/berth/internal/socket"
 )
 
 // Client speaks to the shim of one run directory. It is safe for concurrent
@@ -74,8 +74,7 @@ func (c *Client) Close() error {
 
 // dial makes one connection and checks that both sides understand each other.
 func (c *Client) dial(ctx context.Context, opts ...ttrpc.ClientOpts) (*ttrpc.Client, *shimpb.HelloResponse, error) {
-	var d net.Dialer
-	nc, err := d.DialContext(ctx, "unix", filepath.Join(c.cfg.RunDir, SocketName))
+	nc, err := socket.Dial(ctx, c.cfg.path(SocketName))
 	if err != nil {
 		return nil, nil, err
 	}

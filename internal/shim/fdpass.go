@@ -9,6 +9,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/berth-run/berth/internal/socket"
 )
 
 // maxFDs is how many descriptors one datagram may carry.
@@ -29,7 +31,9 @@ func sendFDs(path string, token uint64, files []*os.File) error {
 	var msg [8]byte
 	binary.LittleEndian.PutUint64(msg[:], token)
 	// Blocks while the shim has many datagrams to read, which it does at once.
-	err = unix.Sendmsg(sock, msg[:], unix.UnixRights(fds...), &unix.SockaddrUnix{Name: path}, 0)
+	err = socket.At(path, func(short string) error {
+		return unix.Sendmsg(sock, msg[:], unix.UnixRights(fds...), &unix.SockaddrUnix{Name: short}, 0)
+	})
 	runtime.KeepAlive(files)
 	return os.NewSyscallError("sendmsg", err)
 }

@@ -29,7 +29,7 @@ func Listen(path string) (net.Listener, error) {
 		var err error
 		return errors.Join(c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }), err) //nolint:gosec // a descriptor fits
 	}}
-	err := inFolder(path, func(short string) error {
+	err := At(path, func(short string) error {
 		made, err := config.Listen(context.Background(), "unix", short)
 		if err == nil {
 			l = made.(*net.UnixListener) //nolint:forcetypeassert // what "unix" gives
@@ -64,7 +64,7 @@ func (s *listener) Close() error {
 
 // Dial connects to the socket at path.
 func Dial(ctx context.Context, path string) (conn net.Conn, err error) {
-	err = inFolder(path, func(short string) (err error) {
+	err = At(path, func(short string) (err error) {
 		var d net.Dialer
 		conn, err = d.DialContext(ctx, "unix", short)
 		return err
@@ -72,9 +72,9 @@ func Dial(ctx context.Context, path string) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// inFolder calls f with a name of path that is short enough for a socket
-// address, which takes about a hundred bytes.
-func inFolder(path string, f func(short string) error) error {
+// At calls f with a name of path that is short enough for a socket address, which
+// takes about a hundred bytes. The name holds only until f returns.
+func At(path string, f func(short string) error) error {
 	if len(path) < 100 {
 		return f(path)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/berth-run/berth/internal/shim/server/ociruntime"
 	"github.com/berth-run/berth/internal/shim/server/seccompcache"
 	"github.com/berth-run/berth/internal/shim/shimpb"
+	"github.com/berth-run/berth/internal/socket"
 )
 
 // Config says where a Server works. The zero value of an optional field means
@@ -246,9 +247,13 @@ func listen(path string) (*net.UnixListener, error) {
 			return nil, err
 		}
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tmp, Net: "unix"})
+	var l *net.UnixListener
+	err := socket.At(tmp, func(short string) (err error) {
+		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen: %w", err)
+		return nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
 	// The path of the socket outlives this process, as a killed one's does.
 	l.SetUnlinkOnClose(false)
@@ -267,9 +272,13 @@ func listenFDs(path string) (*net.UnixConn, error) {
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return nil, err
 	}
-	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	var c *net.UnixConn
+	err := socket.At(path, func(short string) (err error) {
+		c, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: short, Net: "unixgram"})
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot listen: %w", err)
+		return nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		c.Close()
