@@ -24,7 +24,8 @@ type podState struct {
 	// asked says that the end of the pod was seen to be asked for or to begin; see
 	// stopping.
 	asked   bool
-	warning *agent.Event              // the newest
+	warning *agent.Event // the newest
+	kills   kills
 	checks  map[string]*agent.Event   // the newest check that failed, by container
 	pulls   map[string]agent.Progress // by container, while they last
 }
@@ -79,6 +80,7 @@ func (b *board) take(u agent.Update) (p *podState, before *corev1.PodStatus) {
 	case agent.GoneUpdate:
 		p.gone = true
 	case agent.EventUpdate:
+		p.kills.note(u.Event, u.Time)
 		if warns(u.Event) {
 			p.warning = u.Event
 			if u.Event.Reason == "Unhealthy" {

@@ -123,7 +123,7 @@ func (t *teller) container(p *podState, c *corev1.ContainerStatus) []change {
 		if s := e.end.StartedAt.Time; !s.IsZero() && !s.Before(p.since.Truncate(time.Second)) {
 			all = append(all, t.start(who, e.attempt)...)
 		}
-		all = append(all, change{who, t.say(who, ended(e.end))})
+		all = append(all, change{who, t.say(who, p.endOf(c.Name, e.end))})
 	}
 	switch {
 	case c.State.Running != nil:
@@ -208,7 +208,7 @@ func (t *teller) joined(p *podState) []change {
 		}
 		if text := t.say(who, s); s.mood != calm || c.RestartCount > 0 {
 			if last != nil && c.State.Running != nil {
-				text += "; before that " + t.say(who, ended(last))
+				text += "; before that " + t.say(who, p.endOf(c.Name, last))
 			}
 			all = append(all, change{who, text})
 		}
@@ -232,12 +232,16 @@ func (t *teller) stop(p *podState) []change {
 	return []change{{p.name, "stopping"}}
 }
 
-// event tells of warnings, unless the container's state says the same, and of
-// the begin of a pod's end.
+// event tells of warnings, unless the container's state says the same, of what
+// containers are killed for, and of the begin of a pod's end.
 func (t *teller) event(p *podState, u agent.Update) []change {
 	e := u.Event
 	if endsPod(e) {
 		return t.stop(p)
+	}
+	if e.Reason == "Killing" && !p.stopping() {
+		who := p.name + "/" + e.Container
+		return []change{{who, t.say(who, p.kills.state("killing", e.Container))}}
 	}
 	if e.Type != corev1.EventTypeWarning {
 		return nil

@@ -173,6 +173,79 @@ web/app: warning: Unhealthy: Readiness probe failed: HTTP 503
 `)
 }
 
+// How a container ends that the node kills says nothing of why.
+func TestContainersThatAreKilledTellWhatFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		events []agent.Event
+		want   string
+	}{
+		"its liveness probe fails": {[]agent.Event{
+			{Type: "Warning", Reason: "Unhealthy", Message: "Liveness probe failed: HTTP 500"},
+			{Type: "Warning", Reason: "Unhealthy", Message: "Readiness probe failed: HTTP 404"},
+			{Type: "Normal", Reason: "Killing", Message: "Container app failed liveness probe, will be restarted"},
+		}, `web/app: running
+web/app: warning: Unhealthy: Liveness probe failed: HTTP 500
+web/app: warning: Unhealthy: Readiness probe failed: HTTP 404
+web/app: killing: liveness probe failed: HTTP 500
+web/app: killed: liveness probe failed
+web/app: CrashLoopBackOff: killed: liveness probe failed (back-off 10s)
+web/app: running again, restart 1
+web/app: completed
+`},
+		"its startup probe fails, and nobody heard of it": {[]agent.Event{
+			{Type: "Normal", Reason: "Killing", Message: "Container app failed startup probe"},
+		}, `web/app: running
+web/app: killing: startup probe failed
+web/app: killed: startup probe failed
+web/app: CrashLoopBackOff: killed: startup probe failed (back-off 10s)
+web/app: running again, restart 1
+web/app: completed
+`},
+		"its postStart hook fails": {[]agent.Event{
+			{Type: "Warning", Reason: "FailedPostStartHook", Message: "postStart hook: exit code 3"},
+			{Type: "Normal", Reason: "Killing", Message: "FailedPostStartHook"},
+		}, `web/app: running
+web/app: warning: FailedPostStartHook: postStart hook: exit code 3
+web/app: killing: postStart hook failed: exit code 3
+web/app: killed: postStart hook failed
+web/app: CrashLoopBackOff: killed: postStart hook failed (back-off 10s)
+web/app: running again, restart 1
+web/app: completed
+`},
+		"it is another container now": {[]agent.Event{
+			{Type: "Normal", Reason: "Killing", Message: "Container app definition changed, will be restarted"},
+		}, `web/app: running
+web/app: killing: definition changed, will be restarted
+web/app: killed: definition changed, will be restarted
+web/app: CrashLoopBackOff: killed: definition changed, will be restarted (back-off 10s)
+web/app: running again, restart 1
+web/app: completed
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, s := tell(t, "Running app=run")
+			app := &s.ContainerStatuses[0]
+			h.status(0, s)
+			for _, e := range c.events {
+				e.Container = "app"
+				h.hear(9500*time.Millisecond, agent.Update{Kind: agent.EventUpdate, Event: &e})
+			}
+			first := end(10*time.Second, 0, "")
+			app.State = corev1.ContainerState{Terminated: first}
+			h.status(10*time.Second, s)
+			app.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 10s restarting failed container"}}
+			app.LastTerminationState.Terminated = first
+			h.status(11*time.Second, s)
+			app.RestartCount, app.State = 1, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+			h.status(20*time.Second, s)
+			// The next one ends by itself.
+			app.State = corev1.ContainerState{Terminated: end(30*time.Second, 0, "")}
+			h.status(30*time.Second, s)
+			h.expect(t, c.want)
+		})
+	}
+}
+
 func TestAWarningThatHasSomethingNewToSayEachTimeIsThinnedOut(t *testing.T) {
 	var r repeats
 	told := 0

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -115,4 +116,18 @@ func TestASecondRunTellsHowThePodsAre(t *testing.T) {
 			t.Errorf("the first start is told as if it was now:\n%s", second.text())
 		}
 	}
+}
+
+// A server that ends well when it is told to looks as if it had done its work.
+func TestWhatAContainerIsKilledForIsTold(t *testing.T) {
+	n := newNode(t)
+	dead := strings.NewReplacer("unready", "dead", "readinessProbe", "livenessProbe", "periodSeconds: 1", "periodSeconds: 1, failureThreshold: 1").Replace(unready)
+	r := n.start("run", n.file(dead))
+	r.await(`^dead/main: killing: liveness probe failed: .+`)
+	r.await(`^dead/main: killed: liveness probe failed$`)
+	r.await(`^dead/main: CrashLoopBackOff: killed: liveness probe failed \(back-off`)
+	n.eventually("killed: liveness probe failed: ", "ps", "dead")
+	n.eventually("killed: liveness probe failed: ", "describe", "dead") // of its last state, whatever comes next
+	r.signal(syscall.SIGINT)
+	r.wait()
 }

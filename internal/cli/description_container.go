@@ -49,7 +49,7 @@ func container(w *page, p *podState, spec *corev1.Container, is *corev1.Containe
 	} else {
 		say("State", w.state(p, is))
 		if t := is.LastTerminationState.Terminated; t != nil {
-			say("Last state", w.end(t))
+			say("Last state", w.end(p, is.Name, t))
 		}
 		say("Ready", map[bool]string{true: "yes", false: "no"}[is.Ready])
 		say("Restarts", strconv.Itoa(int(is.RestartCount)))
@@ -80,7 +80,7 @@ func container(w *page, p *podState, spec *corev1.Container, is *corev1.Containe
 func (w *page) state(p *podState, is *corev1.ContainerStatus) string {
 	switch {
 	case is.State.Terminated != nil:
-		return w.end(is.State.Terminated)
+		return w.end(p, is.Name, is.State.Terminated)
 	case is.State.Running != nil:
 		return p.stateOf(is).sentence() + "\nsince " + w.at(is.State.Running.StartedAt.Time)
 	case is.State.Waiting != nil && !p.stateOf(is).waitsForOthers && is.State.Waiting.Message != "":
@@ -90,8 +90,8 @@ func (w *page) state(p *podState, is *corev1.ContainerStatus) string {
 	return p.stateOf(is).sentence()
 }
 
-// end is how a container ended, with all that it said.
-func (w *page) end(t *corev1.ContainerStateTerminated) string {
+// end is how a container ended, what it was killed for, and all that it said.
+func (w *page) end(p *podState, name string, t *corev1.ContainerStateTerminated) string {
 	text := ended(t).short()
 	if t.Reason != "" && !strings.Contains(strings.ToLower(text), strings.ToLower(t.Reason)) {
 		text = t.Reason + ", " + text
@@ -101,6 +101,9 @@ func (w *page) end(t *corev1.ContainerStateTerminated) string {
 		if !t.StartedAt.IsZero() {
 			text += " after " + format.Duration(max(t.FinishedAt.Sub(t.StartedAt.Time), 0))
 		}
+	}
+	if p.kills.caused(name, t) {
+		text += "\n" + p.kills.state("killed", name).sentence()
 	}
 	if t.Message != "" {
 		text += "\n" + strings.TrimSpace(t.Message)

@@ -143,7 +143,7 @@ func (p *podState) unfinished(c *corev1.ContainerStatus) state {
 		s.text = brief(check.Message)
 		s.detail = s.text
 	case last != nil:
-		was := ended(last)
+		was := p.endOf(c.Name, last)
 		s.word, s.detail, s.text = "running again", "before that "+was.sentence(), was.text
 	}
 	return s

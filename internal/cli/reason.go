@@ -66,10 +66,11 @@ func (p *podState) failures() []blocker {
 }
 
 // hear takes past events for news: the newest warning, and of each container the
-// newest check that failed since it started.
+// newest check that failed since it started and what it was killed for last.
 func (p *podState) hear(events []agent.PastEvent) {
 	for i := range events {
 		e := &events[i]
+		p.kills.note(&e.Event, e.Last)
 		if !warns(&e.Event) {
 			continue
 		}

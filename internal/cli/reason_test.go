@@ -68,6 +68,39 @@ func TestReasonsOfPods(t *testing.T) {
 	}
 }
 
+// The events of a pod's life tell what its container was killed for, in berth ps and
+// describe.
+func TestWhatAContainerWasKilledForIsAReason(t *testing.T) {
+	for name, c := range map[string]struct {
+		killed time.Duration
+		code   int32
+		reason string
+		want   string
+	}{
+		"it ended well then":        {10 * time.Second, 0, "Completed", "killed: liveness probe failed: HTTP 500 (back-off 10s)"},
+		"it was killed by a signal": {9500 * time.Millisecond, 137, "Error", "killed: liveness probe failed: HTTP 500 (back-off 10s)"},
+		"it had too little memory":  {10 * time.Second, 137, "OOMKilled", "OOMKilled (back-off 10s)"},
+		"the one before it was":     {8 * time.Second, 0, "Completed", "completed (back-off 10s)"},
+		"a later one was killed":    {12 * time.Second, 3, "Error", "exit code 3 (back-off 10s)"},
+	} {
+		d := aDescription(t, "web", "Running app=wait:CrashLoopBackOff:back-off:10s:restarting:failed",
+			happened(c.killed, 3, agent.Event{Type: "Normal", Reason: "Killing", Container: "app", Message: "Container app failed liveness probe, will be restarted"}),
+			happened(c.killed+time.Second, 9, agent.Event{Type: "Warning", Reason: "Unhealthy", Container: "app", Message: "Liveness probe failed: HTTP 500"}))
+		last := end(10*time.Second, c.code, "")
+		last.Reason = c.reason
+		d.Pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = last
+		p := described(d)
+		word, _ := podWord(p)
+		if got := reasonOf(p, word); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		said := strings.Contains(description(d, epoch.Add(time.Minute)), "\n                   killed: liveness probe failed: HTTP 500\n")
+		if want := strings.HasPrefix(c.want, "killed"); said != want {
+			t.Errorf("%s: that it was killed is in its description: %t, want %t", name, said, want)
+		}
+	}
+}
+
 func TestPodsAreListedWithTheirReasons(t *testing.T) {
 	all := []agent.Description{
 		aDescription(t, "db", "Running app=ready"),

@@ -57,7 +57,7 @@ func (p *podState) stateOf(c *corev1.ContainerStatus) state {
 	case c.State.Running != nil:
 		return state{word: "not ready", detail: "it runs, and its readiness probe has not succeeded", mood: waiting}
 	case c.State.Terminated != nil:
-		return ended(c.State.Terminated)
+		return p.endOf(c.Name, c.State.Terminated)
 	case c.State.Waiting != nil:
 		w := c.State.Waiting
 		s := state{word: w.Reason, detail: brief(w.Message), mood: bad}
@@ -79,7 +79,7 @@ func (p *podState) stateOf(c *corev1.ContainerStatus) state {
 			// The usual message names the pod once more, and not what happened.
 			if end := c.LastTerminationState.Terminated; end != nil {
 				wait, _, _ := strings.Cut(s.detail, " restarting ")
-				was := ended(end)
+				was := p.endOf(c.Name, end)
 				s.detail, s.text = was.sentence()+" ("+wait+")", was.text
 			}
 		}
