@@ -390,3 +390,23 @@ func TestLongPaths(t *testing.T) {
 		t.Errorf("left behind: %s", left)
 	}
 }
+
+// Whoever removes the run folder by hand does not lock berth out.
+func TestARunFolderThatSomebodyRemoved(t *testing.T) {
+	n := newNode(t)
+	text := n.file(pod("web", "Always", 1, "serve"))
+	n.must("run", "--detach", "--until", "ready", text)
+	run := n.home().Run
+	_ = os.RemoveAll(run) // what is mounted stays
+	if _, err := os.Stat(filepath.Join(run, "cri")); err != nil {
+		t.Fatalf("nothing is left that could be in the way: %v", err)
+	}
+	n.killAgent()
+	n.must("ps")
+	n.must("run", "--detach", "--until", "ready", text)
+	_ = os.RemoveAll(run)
+	n.must("cleanup", "--force")
+	for _, left := range n.leftovers() {
+		t.Errorf("left behind: %s", left)
+	}
+}

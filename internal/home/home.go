@@ -65,7 +65,7 @@ func Find(root, run string) (Home, error) {
 	if h.Run, err = resolve("run folder", run, maxRun); err != nil {
 		return Home{}, err
 	}
-	if h.made() && h.known.Run != h.Run && isRunOf(h.known.Run, h.Root) {
+	if h.made() && h.known.Run != h.Run && h.keepsRun() {
 		return Home{}, fmt.Errorf("the root %s uses the run folder %s, not %s: leave --run out, or clean up first", h.Root, h.known.Run, h.Run)
 	}
 	return h, h.checkRun()

@@ -198,6 +198,39 @@ func TestRunFoldersBelongToOneRoot(t *testing.T) {
 	claim(t, find(t, d+"/two", d+"/run")) // its root is no more
 }
 
+// What is left of a run folder after somebody removed what could be removed is
+// still the root's, and only that.
+func TestAPartlyRemovedRunFolder(t *testing.T) {
+	d := temp(t)
+	h := find(t, d+"/root", d+"/run")
+	claim(t, h).Close()
+	write(t, h.CRI()+"/sandboxes/x")
+	if err := os.Remove(filepath.Join(h.Run, claimName)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Find(d+"/root", d+"/other"); err == nil || !strings.Contains(err.Error(), "uses the run folder "+h.Run) {
+		t.Errorf("another run folder: %v", err)
+	}
+	if _, err := Find(d+"/foreign", h.Run); !errors.Is(err, ErrForeign) {
+		t.Errorf("another root: %v", err)
+	}
+	write(t, h.Run+"/notes")
+	if _, err := Find(d+"/root", ""); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "(notes)") {
+		t.Errorf("with something else in it: %v", err)
+	}
+	if err := os.RemoveAll(h.Run + "/notes"); err != nil {
+		t.Fatal(err)
+	}
+	h = find(t, d+"/root", "")
+	claim(t, h)
+	if owner, err := ownerOfRun(h.Run); owner != h.Root || err != nil {
+		t.Errorf("it is %q's, %v", owner, err)
+	}
+	if left, err := h.Remove(); err != nil || len(left) > 0 {
+		t.Errorf("left %q, %v", left, err)
+	}
+}
+
 func TestPathsThatContainersCannotUse(t *testing.T) {
 	d := temp(t)
 	for path, want := range map[string]string{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -23,7 +24,12 @@ func (h Home) checkRun() error {
 	}
 	switch {
 	case owner == "":
-		return nothingElse("run folder", h.Run, runNames)
+		names := runNames
+		if h.known.Run == h.Run {
+			// Somebody tried to remove it, and what is mounted there stayed.
+			names = h.namesInRun()
+		}
+		return nothingElse("run folder", h.Run, names)
 	case owner == h.Root:
 		return nil
 	}
@@ -37,10 +43,24 @@ func (h Home) checkRun() error {
 	return fmt.Errorf("the run folder %s belongs to the root %s: roots need run folders of their own, leave --run out or choose another", h.Run, owner)
 }
 
-// isRunOf says whether a run folder is there and belongs to the root.
-func isRunOf(run, root string) bool {
-	owner, err := ownerOfRun(run)
-	return err == nil && owner == root
+// keepsRun says whether the run folder that the root remembers is still there: it
+// says so itself, or what berth makes is in it and nobody else claims it.
+func (h Home) keepsRun() bool {
+	owner, err := ownerOfRun(h.known.Run)
+	if err != nil || owner != "" {
+		return err == nil && owner == h.Root
+	}
+	there, err := others(h.known.Run, nil)
+	return err == nil && slices.ContainsFunc(there, func(name string) bool { return slices.Contains(h.namesInRun(), name) })
+}
+
+// namesInRun are those of all that berth makes in a run folder.
+func (h Home) namesInRun() []string {
+	var names []string
+	for _, path := range h.madeInRun() {
+		names = append(names, filepath.Base(path))
+	}
+	return names
 }
 
 // ownerOfRun is the root that claimed a run folder; empty if none did.
