@@ -170,7 +170,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	base, stopBase := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBase()
 	var under errgroup.Group
-	for _, run := range []func(context.Context) error{a.db.Run, a.images.Run, a.cri.Run, a.keepNetwork, a.status.Run, a.tellStatuses, a.keepEvents, a.collectImages, a.rest} {
+	for _, run := range []func(context.Context) error{a.db.Run, a.images.Run, a.cri.Run, a.keepNetwork, a.watchShims, a.status.Run, a.tellStatuses, a.keepEvents, a.collectImages, a.rest} {
 		under.Go(func() error { return ignoreCancel(run(base)) })
 	}
 	heart, heartCtx := errgroup.WithContext(ctx)

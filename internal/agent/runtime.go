@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,6 +34,9 @@ type Runtime struct {
 	network *cni.Switch
 	cgroups *cgroup.Tree
 	cri     *cri.Service
+
+	// mute is what is wrong with the shim; nil: it answers, as far as is known.
+	mute atomic.Pointer[shim.MuteError]
 }
 
 // OpenRuntime opens the runtime for use through CRI alone, and takes over what an
@@ -140,7 +144,8 @@ func (r *Runtime) CRI() *cri.Service { return r.cri }
 // Run keeps the runtime going until ctx ends. Containers run on.
 func (r *Runtime) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, run := range []func(context.Context) error{r.images.Run, r.cri.Run, r.keepNetwork} {
+	watchShim := func(ctx context.Context) error { return r.watchShim(ctx, func(*shim.MuteError) {}) }
+	for _, run := range []func(context.Context) error{r.images.Run, r.cri.Run, r.keepNetwork, watchShim} {
 		g.Go(func() error { return ignoreCancel(run(ctx)) })
 	}
 	return g.Wait()

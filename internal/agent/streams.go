@@ -33,6 +33,9 @@ func (a *Agent) Exec(ctx context.Context, namespace, pod, container string, r St
 	if err != nil {
 		return nil, err
 	}
+	if err := a.shimAnswers(ctx); err != nil {
+		return nil, err // it says all there is to say
+	}
 	resp, err := a.cri.Exec(ctx, &runtimeapi.ExecRequest{
 		ContainerId: id, Cmd: r.Command, Tty: r.TTY, Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr,
 	})
@@ -48,6 +51,9 @@ func (a *Agent) Attach(ctx context.Context, namespace, pod, container string, r 
 	id, err := a.runningContainer(namespace, pod, container)
 	if err != nil {
 		return nil, err
+	}
+	if err := a.shimAnswers(ctx); err != nil {
+		return nil, err // it says all there is to say
 	}
 	resp, err := a.cri.Attach(ctx, &runtimeapi.AttachRequest{
 		ContainerId: id, Tty: r.TTY, Stdin: r.Stdin, Stdout: r.Stdout, Stderr: r.Stderr,

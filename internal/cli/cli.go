@@ -132,8 +132,8 @@ Begin with:
   berth stop POD              end it
 
 Each root has one agent: that of the first berth run, or one in the background. A
-command that hears nothing of it for ten seconds gives up and says what to do;
-what it has begun to show, it goes on to show.
+command that it does not answer gives up after five to ten seconds and says what to
+do; what it has begun to show, it goes on to show.
 
 berth needs root: it makes namespaces, mounts, cgroups and networks.`,
 		SilenceErrors: true,

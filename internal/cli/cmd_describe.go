@@ -50,6 +50,7 @@ func (a *app) describe(ctx context.Context, arg, namespace, output string) (err 
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close(context.WithoutCancel(ctx))) }()
+	s.noteTrouble()
 	pod, err := s.onePod(ctx, arg, namespace)
 	if err != nil {
 		return err

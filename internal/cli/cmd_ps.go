@@ -52,6 +52,7 @@ is still Pending or Running.`,
 				return err
 			}
 			defer func() { _ = s.close(cmd.Context()) }()
+			s.noteTrouble()
 			pods, err := s.client.Pods(cmd.Context())
 			if err != nil {
 				return err

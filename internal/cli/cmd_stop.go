@@ -211,7 +211,7 @@ func (e *ending) with(ctx context.Context, s *session) error {
 	})
 	<-begun
 	group.Go(func() {
-		if err := s.client.AwaitMute(watching); errors.Is(err, nodeapi.ErrMute) {
+		if err := s.client.AwaitTrouble(watching); watching.Err() == nil {
 			e.w.fail(err)
 		}
 	})

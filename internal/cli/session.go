@@ -37,6 +37,8 @@ type session struct {
 	app    *app
 	client *nodeapi.Client
 	own    *local // the agent in this process; nil: it is another's
+	// trouble is what keeps the agent from doing anything to containers; empty: nothing.
+	trouble string
 	// dismissed says that the agent was asked to leave: nobody is to take over.
 	dismissed bool
 }
@@ -55,7 +57,7 @@ func (a *app) connect(ctx context.Context, where place) (*session, error) {
 			if err := a.fits(running); err != nil {
 				return nil, err
 			}
-			return &session{app: a, client: client}, nil
+			return &session{app: a, client: client, trouble: running.Trouble}, nil
 		}
 		if errors.Is(err, nodeapi.ErrMute) {
 			return nil, a.mute()
@@ -106,6 +108,13 @@ func (a *app) connectSettled(ctx context.Context) (*session, error) {
 		time.Sleep(pollEvery)
 	}
 	return s, nil
+}
+
+// noteTrouble tells those who look at pods why the pods may be in another state.
+func (s *session) noteTrouble() {
+	if s.trouble != "" {
+		s.app.note("what is shown may be out of date: %s", s.trouble)
+	}
 }
 
 // mustHaveRoot refuses to look for something where no agent ever was: that would

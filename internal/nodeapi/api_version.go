@@ -12,9 +12,16 @@ type Version struct {
 	Root    string `json:"root"`
 	CIDR    string `json:"cidr,omitempty"`    // ranges of the pods' addresses
 	PodPids int64  `json:"podPids,omitempty"` // processes and threads that a pod may have; -1: no limit
+	Trouble string `json:"trouble,omitempty"` // what keeps the agent from doing anything to containers
 }
 
-func (s *Server) version(w http.ResponseWriter, _ *http.Request) error { return answer(w, s.cfg.Info) }
+func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
+	v := s.cfg.Info
+	if err := s.cfg.Agent.Trouble(); err != nil {
+		v.Trouble = err.Error()
+	}
+	return answer(w, v)
+}
 
 // leave asks the agent's process to end. Its pods run on.
 func (s *Server) leave(w http.ResponseWriter, _ *http.Request) error {

@@ -2,6 +2,7 @@ package nodeapi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -22,36 +23,55 @@ const (
 	AnswerTime = 5 * time.Second
 )
 
-// AwaitMute returns ErrMute when the agent does not answer any more, or the error
-// of ctx when that ends before.
-func (c *Client) AwaitMute(ctx context.Context) error {
+// AwaitTrouble is for who waits for the agent to do something to containers. It
+// returns ErrMute when the agent does not answer any more, what the agent says when
+// it can do nothing, or the error of ctx when that ends before.
+func (c *Client) AwaitTrouble(ctx context.Context) error {
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(QuietTime):
-		}
-		if c.mute(ctx) {
-			return ErrMute
+		trouble, err := c.awaitWord(ctx)
+		switch {
+		case err != nil:
+			return err
+		case trouble != "":
+			return errors.New(trouble)
 		}
 	}
 }
 
-// mute says that the agent does not answer. One that is not there is not mute:
-// whoever talks to it learns that by itself.
-func (c *Client) mute(ctx context.Context) bool {
+// awaitMute returns ErrMute when the agent does not answer any more, or the error
+// of ctx when that ends before.
+func (c *Client) awaitMute(ctx context.Context) error {
+	for {
+		if _, err := c.awaitWord(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// awaitWord asks the agent for its trouble after a while. One that is not there is
+// not mute: whoever talks to it learns that by itself.
+func (c *Client) awaitWord(ctx context.Context) (trouble string, err error) {
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-time.After(QuietTime):
+	}
 	limited, cancel := context.WithTimeout(ctx, AnswerTime)
 	defer cancel()
 	req, err := http.NewRequestWithContext(limited, http.MethodGet, "http://berth"+versionPath, nil)
 	if err != nil {
-		return false
+		return "", err
 	}
+	var v Version
 	resp, err := c.http.Do(req)
 	if err == nil {
-		_, err = io.Copy(io.Discard, resp.Body)
+		err = json.NewDecoder(resp.Body).Decode(&v)
 		resp.Body.Close()
 	}
-	return err != nil && limited.Err() != nil && ctx.Err() == nil
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return "", ErrMute
+	}
+	return v.Trouble, nil
 }
 
 // guard ends a request when the agent goes mute.
@@ -68,7 +88,7 @@ func (c *Client) guard(ctx context.Context) *guard {
 	watching, leave := context.WithCancel(g.ctx)
 	g.leave = leave
 	g.done.Go(func() {
-		if errors.Is(c.AwaitMute(watching), ErrMute) {
+		if errors.Is(c.awaitMute(watching), ErrMute) {
 			g.cancel(ErrMute)
 		}
 	})

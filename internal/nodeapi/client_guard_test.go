@@ -159,13 +159,36 @@ func TestWhoWaitsForSomethingLearnsThatTheAgentIsMute(t *testing.T) {
 			_, _ = io.WriteString(w, "{}")
 		})
 		defer end()
-		if err := c.AwaitMute(t.Context()); !errors.Is(err, ErrMute) || time.Now().Before(hung) {
+		if err := c.awaitMute(t.Context()); !errors.Is(err, ErrMute) || time.Now().Before(hung) {
 			t.Errorf("it is told %v at %s", err, time.Now())
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := c.AwaitMute(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := c.awaitMute(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("who leaves is told %v", err)
+		}
+	})
+}
+
+func TestWhoWaitsForContainersLearnsOfTrouble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begins := time.Now().Add(time.Hour)
+		c, end := clientOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			v := Version{}
+			if time.Now().After(begins) {
+				v.Trouble = "the shim does not answer"
+			}
+			_ = answer(w, v)
+		})
+		defer end()
+		if err := c.AwaitTrouble(t.Context()); err == nil || err.Error() != "the shim does not answer" || time.Now().Before(begins) {
+			t.Errorf("it is told %v at %s", err, time.Now())
+		}
+		// What needs no container goes on.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := c.awaitMute(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("who waits for the agent alone is told %v", err)
 		}
 	})
 }

@@ -45,6 +45,9 @@ type Agent interface {
 	Known(uid types.UID) bool
 	// LogDir is the folder of a container's log files.
 	LogDir(uid types.UID, container string) (string, bool)
+	// Trouble says what keeps the agent from doing anything to containers; nil: nothing
+	// that is known.
+	Trouble() error
 
 	Exec(ctx context.Context, namespace, pod, container string, r agent.StreamRequest) (*url.URL, error)
 	Attach(ctx context.Context, namespace, pod, container string, r agent.StreamRequest) (*url.URL, error)

@@ -79,10 +79,13 @@ func (c *Client) dial(ctx context.Context, opts ...ttrpc.ClientOpts) (*ttrpc.Cli
 		return nil, nil, err
 	}
 	conn := ttrpc.NewClient(nc, opts...)
-	hctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	hctx, cancel := context.WithTimeout(ctx, AnswerTime)
 	defer cancel()
 	hello, err := shimpb.NewShimClient(conn).Hello(hctx, &shimpb.HelloRequest{Protocol: Protocol})
-	if err != nil {
+	if err = fromRPC(err); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			err = &MuteError{PID: listener(nc)}
+		}
 		conn.Close()
 		return nil, nil, fromRPC(err)
 	}
@@ -119,7 +122,8 @@ func (c *Client) connection(ctx context.Context) (*ttrpc.Client, error) {
 			return c.use(conn, hello)
 		}
 		var perr *protocolError
-		if errors.As(err, &perr) {
+		var mute *MuteError
+		if errors.As(err, &perr) || errors.As(err, &mute) {
 			return nil, err
 		}
 		if c.mayStart.Load() {
