@@ -69,6 +69,10 @@ func TestALimitOfProcessesHoldsForEachPod(t *testing.T) {
 	if out, code := n.berth("exec", "limited", "--", "/berth-demo", "spawn", fmt.Sprint(200)); code == 0 {
 		t.Errorf("200 processes in a pod that may have 77: %s", out)
 	}
+	// Once no pod lives, the agent makes room for one with another limit.
+	n.must("rm", "--force", "--grace", "0s", "--all")
+	start("other", "--pod-pids-limit", "78")
+	expect("other", "78")
 	n.must("rm", "--force", "--grace", "0s", "--all")
 }
 

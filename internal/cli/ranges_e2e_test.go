@@ -46,6 +46,12 @@ func TestPodsOfBothFamilies(t *testing.T) {
 	n.must("run", "--detach", "--until", "ready", n.file(pod("next", "Always", 1, "serve")))
 	reachable("web")
 	reachable("next")
+	// Once no pod lives, the range may be another one.
+	n.must("rm", "--force", "--grace", "0s", "--all")
+	n.must("run", "--network-cidr", "10.223.78.0/24", "--detach", "--until", "ready", n.file(pod("web", "Always", 1, "serve")))
+	if ips := n.status("web").PodIPs; len(ips) != 1 || !strings.HasPrefix(ips[0].IP, "10.223.78.") {
+		t.Errorf("in another range, the pod has %v", ips)
+	}
 	n.must("rm", "--force", "--grace", "0s", "--all")
 }
 

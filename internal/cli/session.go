@@ -46,7 +46,8 @@ type session struct {
 // errRemoved says that there is nothing left to go on with.
 var errRemoved = errors.New("the pods were removed by berth cleanup")
 
-// connect finds the agent of the root, or brings one up.
+// connect finds the agent of the root, or brings one up. An agent that was started with
+// other flags makes room for one with these, unless somebody needs it.
 func (a *app) connect(ctx context.Context, where place) (*session, error) {
 	path := a.home.Socket()
 	client := nodeapi.NewClient(path)
@@ -54,8 +55,16 @@ func (a *app) connect(ctx context.Context, where place) (*session, error) {
 	for {
 		running, err := ask(ctx, client)
 		if err == nil {
-			if err := a.fits(running); err != nil {
-				return nil, err
+			if unfit := a.fits(running); unfit != nil {
+				leaves, err := client.LeaveIdle(ctx)
+				if errors.Is(err, nodeapi.ErrCut) {
+					leaves, err = true, nil
+				}
+				if err != nil || !leaves || time.Now().After(deadline) {
+					return nil, errors.Join(unfit, err)
+				}
+				time.Sleep(pollEvery)
+				continue
 			}
 			return &session{app: a, client: client, trouble: running.Trouble}, nil
 		}

@@ -41,6 +41,10 @@ func (s *Server) apply(w http.ResponseWriter, r *http.Request) error {
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
 		return badRequest{fmt.Errorf("cannot read what is asked for: %w", err)}
 	}
+	if !s.coming.begin() {
+		panic(http.ErrAbortHandler) // for the client, the agent has left
+	}
+	defer s.coming.end()
 	refs, err := s.cfg.Agent.Apply(r.Context(), o)
 	if err != nil {
 		return err

@@ -23,8 +23,12 @@ func (s *Server) version(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, v)
 }
 
-// leave asks the agent's process to end. Its pods run on.
-func (s *Server) leave(w http.ResponseWriter, _ *http.Request) error {
+// leave asks the agent's process to end. Its pods run on. With the parameter idle it
+// ends only if no pod lives and nobody awaits one.
+func (s *Server) leave(w http.ResponseWriter, r *http.Request) error {
+	if r.FormValue("idle") != "" && !s.leaveIdle() {
+		return errNeeded
+	}
 	err := answer(w, struct{}{})
 	// The answer must be out before the agent hangs up.
 	err = errors.Join(err, http.NewResponseController(w).Flush())

@@ -165,6 +165,17 @@ func (c *Client) Leave(ctx context.Context) error {
 	return c.call(ctx, "POST", "/berth/v1/leave", nil, nil, &struct{}{})
 }
 
+// LeaveIdle is Leave for an agent that nobody needs: no pod lives, and no run follows
+// one. false: it stays.
+func (c *Client) LeaveIdle(ctx context.Context) (bool, error) {
+	err := c.call(ctx, "POST", "/berth/v1/leave", url.Values{"idle": {"true"}}, nil, &struct{}{})
+	var answer *Error
+	if errors.As(err, &answer) && answer.Code == http.StatusConflict {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // Pods lists all pods with their newest status.
 func (c *Client) Pods(ctx context.Context) ([]corev1.Pod, error) {
 	var list corev1.PodList

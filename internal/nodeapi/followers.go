@@ -71,6 +71,18 @@ func (f *followers) follow(run string, uid types.UID) {
 	}
 }
 
+// follows says whether a run follows any pod.
+func (f *followers) follows() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.runs {
+		if len(r.pods) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // release notes that a run follows a pod no more, and says whether others do.
 // Of several that let go at once, exactly the last is told that none does.
 func (f *followers) release(run string, uid types.UID) (followed bool) {

@@ -76,6 +76,7 @@ type Server struct {
 	mux    *http.ServeMux
 	active activity
 	runs   followers
+	coming coming
 	began  time.Time
 }
 
@@ -173,7 +174,7 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	code := http.StatusInternalServerError
 	var bad badRequest
 	switch {
-	case errors.Is(err, errFollowed):
+	case errors.Is(err, errFollowed), errors.Is(err, errNeeded):
 		code = http.StatusConflict
 	case errors.Is(err, errEnded):
 		code = http.StatusGone
