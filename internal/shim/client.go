@@ -87,7 +87,7 @@ func (c *Client) dial(ctx context.Context, opts ...ttrpc.ClientOpts) (*ttrpc.Cli
 			err = &MuteError{PID: listener(nc)}
 		}
 		conn.Close()
-		return nil, nil, fromRPC(err)
+		return nil, nil, err
 	}
 	if err := CheckProtocol(hello.Protocol, hello.MinProtocol); err != nil {
 		conn.Close()
