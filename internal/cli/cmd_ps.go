@@ -32,8 +32,9 @@ func psCommand(a *app) *cobra.Command {
 		Long: `List pods: what runs, and what has ended and was not removed.
 
 REASON says in short why a pod is not ready, or how it failed; -o wide does not
-cut it off at the end of the line. berth describe says all there is to say of a
-pod.
+cut it off at the end of the line. Columns that a terminal has no room for are left
+out, and the namespace of pods that are all in default. berth describe says all
+there is to say of a pod.
 
 A pod that is being stopped is shown as stopping until its last container has
 ended. With -o json or yaml it has metadata.deletionTimestamp if it is to go from
@@ -211,6 +212,9 @@ func showPods(w io.Writer, all []agent.Description, output string, now time.Time
 	if f, ok := asFile(w); ok && output == "" && term.IsTerminal(int(f.Fd())) { //nolint:gosec // a descriptor fits
 		limit, _ = terminalSize(f)
 	}
+	if limit > 0 {
+		rows = narrow(rows, limit)
+	}
 	columns(w, rows, limit)
 	return nil
 }
@@ -261,13 +265,61 @@ func psRow(d agent.Description, wide bool, now time.Time) []string {
 	return append(row, reasonOf(p, word))
 }
 
-// leastReason is how much of the last column is shown on the narrowest terminal, in
-// cells.
+// leastReason is how much of REASON is shown before other columns are, in cells.
 const leastReason = 20
 
-// columns writes rows with aligned columns, two spaces between. The last one is
-// cut so that lines end within limit cells; 0: it is not.
-func columns(w io.Writer, rows [][]string, limit int) {
+// narrow leaves out columns that there is no room for on a terminal of so many
+// cells, those first which tell least, and cuts names and states where that is not
+// enough. Rows have a title, which begins with namespace, pod and state, and ends with
+// the reason. It changes them.
+func narrow(rows [][]string, limit int) [][]string {
+	widths := widthsOf(rows)
+	last := len(widths) - 1
+	reason := widths[last]
+	others := func() (n int) {
+		for _, w := range widths[:last] {
+			if w > 0 {
+				n += w + 2
+			}
+		}
+		return n
+	}
+	same := !slices.ContainsFunc(rows[1:], func(r []string) bool { return r[0] != corev1.NamespaceDefault })
+	if same && others()+reason > limit {
+		widths[0] = 0
+	}
+	for _, title := range []string{"RESTARTS", "AGE", "READY"} {
+		if others()+min(reason, leastReason) > limit {
+			widths[slices.Index(rows[0], title)] = 0
+		}
+	}
+	const pod, state = 1, 2
+	if others()+min(reason, leastReason) > limit {
+		widths[0] = 0
+		for _, r := range rows[1:] {
+			r[pod] = podName(r[0], r[pod])
+		}
+		widths[pod] = min(widthsOf(rows)[pod], max(limit/3, 8))
+		left := limit - widths[pod] - 4
+		widths[state] = min(widths[state], max(left-min(reason, leastReason), left/2))
+	}
+	var all [][]string
+	for _, r := range rows {
+		var shown []string
+		for i, s := range r {
+			switch {
+			case i == last:
+				shown = append(shown, s)
+			case widths[i] > 0:
+				shown = append(shown, cut(s, widths[i]))
+			}
+		}
+		all = append(all, shown)
+	}
+	return all
+}
+
+func widthsOf(rows [][]string) []int {
 	var widths []int
 	for _, r := range rows {
 		for i, s := range r {
@@ -277,16 +329,25 @@ func columns(w io.Writer, rows [][]string, limit int) {
 			widths[i] = max(widths[i], cells(s))
 		}
 	}
+	return widths
+}
+
+// columns writes rows with aligned columns, two spaces between. Lines are cut to limit
+// cells; 0: they are not.
+func columns(w io.Writer, rows [][]string, limit int) {
+	widths := widthsOf(rows)
 	for _, r := range rows {
 		var b strings.Builder
 		for i, s := range r {
 			if i < len(r)-1 {
 				s = pad(s, widths[i]) + "  "
-			} else if limit > 0 {
-				s = cut(s, max(limit-cells(b.String()), leastReason))
 			}
 			b.WriteString(s)
 		}
-		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+		line := strings.TrimRight(b.String(), " ")
+		if limit > 0 {
+			line = cut(line, limit)
+		}
+		fmt.Fprintln(w, line)
 	}
 }

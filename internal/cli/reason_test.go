@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -122,6 +123,58 @@ default    web  ErrImagePull  0/1    0         60s  there is no such image
 	columns(&out, rows, 40)
 	if want := "A  REASON\na  " + strings.Repeat("x", 36) + "…\n"; out.String() != want {
 		t.Errorf("on a terminal of 40 cells:\n%s", &out)
+	}
+}
+
+// No line is wider than the terminal, and the reason has what room there is.
+func TestPodsAreListedOnNarrowTerminals(t *testing.T) {
+	rows := func(namespace string) [][]string {
+		return [][]string{
+			{"NAMESPACE", "POD", "STATE", "READY", "RESTARTS", "AGE", "REASON"},
+			{"default", "db", "ready", "1/1", "0", "60s", ""},
+			{namespace, "web-of-a-long-name", "ImagePullBackOff", "0/1", "12", "60s", strings.TrimSpace(strings.Repeat("there is no such image ", 10))},
+		}
+	}
+	for _, c := range []struct {
+		namespace string
+		limit     int
+		want      string
+	}{
+		{"default", 110, `POD                 STATE             READY  RESTARTS  AGE  REASON
+db                  ready             1/1    0         60s
+web-of-a-long-name  ImagePullBackOff  0/1    12        60s  there is no such image there is no such image the…
+`},
+		{"default", 80, `POD                 STATE             READY  RESTARTS  AGE  REASON
+db                  ready             1/1    0         60s
+web-of-a-long-name  ImagePullBackOff  0/1    12        60s  there is no such im…
+`},
+		{"other", 80, `NAMESPACE  POD                 STATE             READY  REASON
+default    db                  ready             1/1
+other      web-of-a-long-name  ImagePullBackOff  0/1    there is no such image …
+`},
+		{"other", 60, `POD                   STATE             REASON
+db                    ready
+other/web-of-a-long…  ImagePullBackOff  there is no such im…
+`},
+		{"default", 30, `POD         STATE     REASON
+db          ready
+web-of-a-…  ImagePu…  there i…
+`},
+		{"default", 7, `POD   …
+db
+web-of…
+`},
+	} {
+		var out bytes.Buffer
+		columns(&out, narrow(rows(c.namespace), c.limit), c.limit)
+		if diff := cmp.Diff(c.want, out.String()); diff != "" {
+			t.Errorf("%d cells: -want +got:\n%s", c.limit, diff)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := cells(strings.TrimSuffix(line, "\n")); n > c.limit {
+				t.Errorf("%d cells: a line takes %d: %s", c.limit, n, line)
+			}
+		}
 	}
 }
 

@@ -1,13 +1,11 @@
 package podconfig
 
 import (
-	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/berth-run/berth/internal/format"
 	"github.com/berth-run/berth/internal/lifecycle"
 )
 
@@ -170,10 +168,10 @@ func appendNew[T comparable](list []T, item T) []T {
 }
 
 // sandboxFailed and configFailed make errors that a pod's status can carry.
-func sandboxFailed(pod *corev1.Pod, problems ...string) error {
+func sandboxFailed(problems ...string) error {
 	return &lifecycle.Failed{
 		Reason:  lifecycle.ReasonFailedCreatePodSandBox,
-		Message: fmt.Sprintf("cannot configure pod %s: %s", format.Pod(pod), strings.Join(problems, "; ")),
+		Message: "cannot configure pod: " + strings.Join(problems, "; "),
 	}
 }
 

@@ -21,20 +21,20 @@ func Hostname(pod *corev1.Pod, clusterDomain string) (host, domain string, err e
 	spec := &pod.Spec
 	if override := spec.HostnameOverride; override != nil {
 		if msgs := validation.IsDNS1123Subdomain(*override); len(msgs) > 0 {
-			return "", "", sandboxFailed(pod, fmt.Sprintf("spec.hostnameOverride %q is no DNS name: %s", *override, strings.Join(msgs, "; ")))
+			return "", "", sandboxFailed(fmt.Sprintf("spec.hostnameOverride %q is no DNS name: %s", *override, strings.Join(msgs, "; ")))
 		}
 		return cutHostname(*override), "", nil
 	}
 	host = pod.Name
 	if spec.Hostname != "" {
 		if msgs := validation.IsDNS1123Label(spec.Hostname); len(msgs) > 0 {
-			return "", "", sandboxFailed(pod, fmt.Sprintf("spec.hostname %q is no DNS label: %s", spec.Hostname, strings.Join(msgs, "; ")))
+			return "", "", sandboxFailed(fmt.Sprintf("spec.hostname %q is no DNS label: %s", spec.Hostname, strings.Join(msgs, "; ")))
 		}
 		host = spec.Hostname
 	}
 	if spec.Subdomain != "" {
 		if msgs := validation.IsDNS1123Label(spec.Subdomain); len(msgs) > 0 {
-			return "", "", sandboxFailed(pod, fmt.Sprintf("spec.subdomain %q is no DNS label: %s", spec.Subdomain, strings.Join(msgs, "; ")))
+			return "", "", sandboxFailed(fmt.Sprintf("spec.subdomain %q is no DNS label: %s", spec.Subdomain, strings.Join(msgs, "; ")))
 		}
 		domain = spec.Subdomain + "." + pod.Namespace + ".svc." + clusterDomain
 		domain = strings.TrimSuffix(domain, ".") // no cluster domain: a machine of its own
@@ -61,7 +61,7 @@ func kernelHostname(pod *corev1.Pod, clusterDomain string) (string, error) {
 	}
 	fqdn := host + "." + domain
 	if len(fqdn) > maxFQDNBytes {
-		return "", sandboxFailed(pod, fmt.Sprintf(
+		return "", sandboxFailed(fmt.Sprintf(
 			"host name %q has %d characters and setHostnameAsFQDN allows %d; use a shorter hostname or subdomain, or leave setHostnameAsFQDN out",
 			fqdn, len(fqdn), maxFQDNBytes))
 	}

@@ -13,7 +13,7 @@ import (
 // Sandbox returns the config of the pod's sandbox.
 func Sandbox(pod *corev1.Pod, f Facts) (*runtimeapi.PodSandboxConfig, error) {
 	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers && f.UserNamespace == nil {
-		return nil, sandboxFailed(pod, "hostUsers is false and the node has no user namespace range for it; leave hostUsers out or give the node a range")
+		return nil, sandboxFailed("hostUsers is false and the node has no user namespace range for it; leave hostUsers out or give the node a range")
 	}
 	security, err := sandboxSecurity(pod, f)
 	if err != nil {
@@ -94,7 +94,7 @@ func sandboxSecurity(pod *corev1.Pod, f Facts) (*runtimeapi.LinuxSandboxSecurity
 	}
 	var err error
 	if s.SupplementalGroupsPolicy, err = groupsPolicy(sc); err != nil {
-		return nil, sandboxFailed(pod, err.Error())
+		return nil, sandboxFailed(err.Error())
 	}
 	s.RunAsUser = int64Value(sc.RunAsUser)
 	s.RunAsGroup = int64Value(sc.RunAsGroup)

@@ -96,7 +96,7 @@ func New(cfg Config) (*Manager, error) {
 
 // Prepare makes all volumes of the pod be there, with their content, and says
 // where. What is there already stays as it is: the files of an emptyDir are not
-// touched a second time.
+// touched a second time. Errors name volumes and not the pod, whose they are told as.
 func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) (map[string]Mounted, error) {
 	done, err := m.enter(ctx, pod.UID)
 	if err != nil {
@@ -105,15 +105,15 @@ func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) (map[string]Moun
 	defer done()
 	found, err := m.found(pod.UID)
 	if err != nil {
-		return nil, fmt.Errorf("cannot prepare volumes of pod %s: %w", format.Pod(pod), err)
+		return nil, fmt.Errorf("cannot look for volumes: %w", err)
 	}
 	steps, err := Plan(pod, found, m.cfg.Allocatable)
 	if err != nil {
-		return nil, fmt.Errorf("pod %s: %w", format.Pod(pod), err)
+		return nil, err
 	}
 	for _, f := range steps.Remove {
 		if err := remove(m.Volume(pod.UID, f.Kind, f.Name), 0); err != nil {
-			return nil, fmt.Errorf("pod %s: cannot remove old volume %q: %w", format.Pod(pod), f.Name, err)
+			return nil, fmt.Errorf("cannot remove old volume %q: %w", f.Name, err)
 		}
 	}
 	mounted := make(map[string]Mounted, len(steps.Prepare))
@@ -128,7 +128,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *corev1.Pod) (map[string]Moun
 		}
 	}
 	if len(errs) > 0 {
-		return nil, fmt.Errorf("pod %s: %w", format.Pod(pod), errs)
+		return nil, errs
 	}
 	return mounted, nil
 }
@@ -242,7 +242,7 @@ func (m *Manager) Refresh(ctx context.Context, pod *corev1.Pod) error {
 	defer done()
 	steps, err := Plan(pod, nil, m.cfg.Allocatable)
 	if err != nil {
-		return fmt.Errorf("pod %s: %w", format.Pod(pod), err)
+		return err
 	}
 	var errs problems
 	for _, step := range steps.Prepare {
@@ -263,7 +263,7 @@ func (m *Manager) Refresh(ctx context.Context, pod *corev1.Pod) error {
 		}
 	}
 	if len(errs) > 0 {
-		return fmt.Errorf("pod %s: %w", format.Pod(pod), errs)
+		return errs
 	}
 	return nil
 }

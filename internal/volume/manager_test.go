@@ -325,7 +325,7 @@ func TestWhatEarlierTriesLeftIsRemoved(t *testing.T) {
 	}
 }
 
-func TestErrorsNameVolumePodObjectAndKey(t *testing.T) {
+func TestErrorsNameVolumeObjectAndKey(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -336,7 +336,7 @@ func TestErrorsNameVolumePodObjectAndKey(t *testing.T) {
 		s       sources
 		want    string // all parts must be in the error
 	}{
-		"a missing configmap":        {"volumes: [{name: v, configMap: {name: nope}}]", sources{}, `web_default(1234)|volume "v"|configmap "nope" not found in namespace default`},
+		"a missing configmap":        {"volumes: [{name: v, configMap: {name: nope}}]", sources{}, `cannot prepare volume "v": configmap "nope" not found in namespace default`},
 		"a missing key":              {"volumes: [{name: v, configMap: {name: web, items: [{key: k, path: p}]}}]", sources{configMaps: web}, `key "k" not found in configmap default/web`},
 		"a missing secret":           {"volumes: [{name: v, secret: {secretName: nope}}]", sources{}, `secret "nope" not found`},
 		"two problems at once":       {"volumes: [{name: v, secret: {secretName: a}}, {name: w, configMap: {name: b}}]", sources{}, `volume "v"|secret "a"|volume "w"|configmap "b"`},
@@ -367,6 +367,9 @@ func TestErrorsNameVolumePodObjectAndKey(t *testing.T) {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("error %q lacks %q", err, part)
 				}
+			}
+			if strings.Contains(err.Error(), "web_default") {
+				t.Errorf("error %q names the pod, whose event and status it is", err)
 			}
 			if strings.Contains(err.Error(), "\n") {
 				t.Errorf("error has several lines: %q", err)

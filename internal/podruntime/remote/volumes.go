@@ -54,7 +54,7 @@ func (r *Runtime) prepareVolumes(ctx context.Context, pod *corev1.Pod) error {
 	}
 	if r.cfg.Cgroups != nil {
 		if err := r.cfg.Cgroups.Make(ctx, pod); err != nil {
-			return fmt.Errorf("cannot make cgroup of pod %s: %w", format.Pod(pod), err)
+			return fmt.Errorf("cannot make cgroup of pod: %w", err)
 		}
 	}
 	_, err := r.mountVolumes(ctx, pod)
