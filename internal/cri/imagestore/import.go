@@ -2,6 +2,7 @@ package imagestore
 
 import (
 	"archive/tar"
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -140,6 +141,9 @@ func (s *Store) importStream(ctx context.Context, r io.Reader, base string) (_ [
 	return imported, nil
 }
 
+// tarBlock is the size of the smallest part of an archive, in bytes.
+const tarBlock = 512
+
 // readArchive stores all blobs of an archive and gives its top index.
 func (s *Store) readArchive(ctx context.Context, r io.Reader) (imgspec.Index, error) {
 	var index imgspec.Index
@@ -148,7 +152,11 @@ func (s *Store) readArchive(ctx context.Context, r io.Reader) (imgspec.Index, er
 		return index, fmt.Errorf("cannot decompress: %w", err)
 	}
 	defer plain.Close()
-	desc, err := archive.ImportIndex(ctx, s.content, plain)
+	in := bufio.NewReaderSize(plain, tarBlock)
+	if _, err := in.Peek(tarBlock); errors.Is(err, io.EOF) {
+		return index, fmt.Errorf("%w: it is no OCI layout, OCI archive or docker archive: those have %d bytes and more", ErrNotImage, tarBlock)
+	}
+	desc, err := archive.ImportIndex(ctx, s.content, in)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:

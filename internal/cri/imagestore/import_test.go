@@ -207,6 +207,8 @@ func TestBadArchives(t *testing.T) {
 	}{
 		"missing":             {"/no/such/file", os.ErrNotExist, "/no/such/file"},
 		"empty file":          {write(t, "x", nil), ErrNotImage, ""},
+		"short text":          {write(t, "x", []byte("kind: Pod\n")), ErrNotImage, "no OCI layout"},
+		"short text, gzip":    {gzipped(t, write(t, "x", []byte("kind: Pod\n"))), ErrNotImage, "no OCI layout"},
 		"text":                {write(t, "x", []byte(strings.Repeat("no archive\n", 200))), ErrNotImage, "no OCI layout"},
 		"folder":              {t.TempDir(), ErrNotImage, "oci-layout"},
 		"tar of other things": {tarOf(map[string]string{"readme": "hello"}), ErrNotImage, ""},
