@@ -236,6 +236,11 @@ func (c *checker) invalid(errs field.ErrorList) {
 			continue
 		}
 		path := indexed(c.root, ourPath(e.Field))
+		if path == "[]" { // upstream's name for all data of a ConfigMap
+			if path = "data"; find(c.root, path) == nil {
+				path = "binaryData"
+			}
+		}
 		key := string(e.Type) + " " + path
 		if c.explained(path) || c.made(path) || e.Type != field.ErrorTypeInvalid && seen[key] {
 			continue

@@ -293,6 +293,68 @@ func TestMissingReferences(t *testing.T) {
 	}
 }
 
+// A key that a ConfigMap or Secret of the same file does not have is warned of like
+// one that is not there at all.
+func TestMissingKeys(t *testing.T) {
+	set, problems := Decode("a.yaml", []byte(`apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {colour: red}
+binaryData: {shape: eA==}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: keys}
+stringData: {token: x}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: bare}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  containers:
+  - name: main
+    image: berth.local/demo:latest
+    env:
+    - {name: A, valueFrom: {configMapKeyRef: {name: settings, key: colour}}}
+    - {name: B, valueFrom: {configMapKeyRef: {name: settings, key: shape}}}
+    - {name: C, valueFrom: {configMapKeyRef: {name: settings, key: color}}}
+    - {name: D, valueFrom: {configMapKeyRef: {name: settings, key: color, optional: true}}}
+    - {name: E, valueFrom: {secretKeyRef: {name: keys, key: token}}}
+    - {name: F, valueFrom: {secretKeyRef: {name: keys, key: tokens}}}
+  volumes:
+  - {name: v, configMap: {name: bare, items: [{key: k, path: p}]}}
+  - name: w
+    projected:
+      sources:
+      - {secret: {name: keys, items: [{key: token, path: p}, {key: none, path: q}]}}
+`))
+	if err := problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`a.yaml:26: warning: spec.containers[0].env[2].valueFrom.configMapKeyRef.key: the ConfigMap default/settings in these manifests has no key "color" (the pod waits until it has; it has colour, shape)`,
+		`a.yaml:29: warning: spec.containers[0].env[5].valueFrom.secretKeyRef.key: the Secret default/keys in these manifests has no key "tokens" (the pod waits until it has; it has token)`,
+		`a.yaml:31: warning: spec.volumes[0].configMap.items[0].key: the ConfigMap default/bare in these manifests has no key "k" (the pod waits until it has; it has none)`,
+		`a.yaml:35: warning: spec.volumes[1].projected.sources[0].secret.items[1].key: the Secret default/keys in these manifests has no key "none" (the pod waits until it has; it has token)`,
+	}
+	if diff := cmp.Diff(strings.Join(want, "\n"), set.MissingReferences().Error()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTooMuchData(t *testing.T) {
+	for _, name := range []string{"data", "binaryData"} {
+		_, problems := Decode("a.yaml", []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"+name+":\n  a: "+strings.Repeat("eHh4", 400_000)+"\n"))
+		if want := "a.yaml:4: " + name + ": is too long: may not be more than 1048576 bytes"; problems.Error() != want {
+			t.Errorf("got %s\nwant %s", problems.Error(), want)
+		}
+	}
+}
+
 func TestLocate(t *testing.T) {
 	root, ok := parseYAML(document{data: []byte("a:\n  b:\n  - c: 1\n  - d:\n      x.y: 1\n      x.y]z: 2\n      e: 3\n")}, func(Problem) {})
 	if !ok {
