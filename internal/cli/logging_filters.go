@@ -12,7 +12,11 @@ func (h lowered) Enabled(ctx context.Context, _ slog.Level) bool {
 	return h.Handler.Enabled(ctx, slog.LevelDebug)
 }
 
+// Handle looks at the level itself: klog's errors come without asking.
 func (h lowered) Handle(ctx context.Context, r slog.Record) error {
+	if !h.Enabled(ctx, r.Level) {
+		return nil
+	}
 	r.Level = slog.LevelDebug
 	return h.Handler.Handle(ctx, r)
 }
