@@ -32,8 +32,9 @@ func logsCommand(a *app) *cobra.Command {
 		Use:   "logs POD",
 		Short: "Show what the containers of a pod wrote",
 		Long: `Show what a container of a pod wrote: that of its last start, rotated files
-included. With -f, go on with what it writes, through restarts, until the pod has
-ended.`,
+included, of which the five newest are kept, 10 MiB each. With -f, go on with what
+it writes, through restarts, until the pod has ended. Where lines could not be
+written, because the disk was full, a line says how many are lost.`,
 		Example: `  berth logs web
   berth logs web -f --tail 20
   berth logs web -c proxy --since 10m --timestamps
