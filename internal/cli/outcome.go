@@ -110,7 +110,7 @@ func (p *podState) blocked(done bool) []blocker {
 		return []blocker{{state: state{word: "nothing is known of it yet"}}}
 	}
 	if p.over() {
-		return []blocker{{state: state{word: podEnd(p)}}}
+		return []blocker{{state: p.ending()}}
 	}
 	var all []blocker
 	for _, c := range containersOf(p.status) {
@@ -165,6 +165,25 @@ func conditionsMissing(s *corev1.PodStatus) string {
 		return "is " + string(s.Phase)
 	}
 	return "is not " + strings.Join(missing, ", not ")
+}
+
+// ending says how a pod ended, and by which containers it failed where the node gives
+// no reason.
+func (p *podState) ending() state {
+	s := state{word: podEnd(p)}
+	if p.gone || p.status.Phase != corev1.PodFailed || p.status.Reason != "" || p.status.Message != "" {
+		return s
+	}
+	var all []string
+	for _, b := range p.failures() {
+		if text := b.sentence(); len(p.spec.InitContainers)+len(p.spec.Containers) > 1 {
+			all = append(all, b.container+": "+text)
+		} else {
+			all = append(all, text)
+		}
+	}
+	s.detail = strings.Join(all, "; ")
+	return s
 }
 
 // podEnd says how a pod ended.

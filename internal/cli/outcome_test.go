@@ -104,11 +104,14 @@ func TestExitCode(t *testing.T) {
 
 func TestBlockersNameContainerReasonAndWarning(t *testing.T) {
 	for text, want := range map[string]string{
-		"Pending a=wait:ErrImagePull:no:such:image b=ready": "p/a: ErrImagePull: no such image",
-		"Pending +i=run a=wait:PodInitializing":             "p/i: running",
-		"Running a=run":                                     "p/a: not ready: it runs, and its readiness probe has not succeeded",
-		"Failed:Evicted a=end:1:Error":                      "p: failed: Evicted",
-		"unknown":                                           "p: nothing is known of it yet",
+		"Pending a=wait:ErrImagePull:no:such:image b=ready":                   "p/a: ErrImagePull: no such image",
+		"Pending +i=run a=wait:PodInitializing":                               "p/i: running",
+		"Running a=run":                                                       "p/a: not ready: it runs, and its readiness probe has not succeeded",
+		"Failed:Evicted a=end:1:Error":                                        "p: failed: Evicted",
+		"Failed a=end:137:OOMKilled":                                          "p: failed: OOMKilled",
+		"Failed *s=end:9:Error a=end:3:Error b=end:0:Completed c=end:1:Error": "p: failed: a: exit code 3; c: exit code 1",
+		"Succeeded a=end:0:Completed":                                         "p: succeeded",
+		"unknown":                                                             "p: nothing is known of it yet",
 	} {
 		if got := strings.Join(blockers(parsePod(t, "p", text), false), "\n"); got != want {
 			t.Errorf("%s:\ngot  %s\nwant %s", text, got, want)
