@@ -194,13 +194,20 @@ func (a *Agent) tellDeletions() {
 const keepWait = 5 * time.Second
 
 // keep returns when what was asked for is on disk: an agent that is killed after
-// its answer has not forgotten. The work has begun meanwhile.
+// its answer has not forgotten. The work has begun meanwhile, and goes on without a
+// record; who asked learns that from Keep.
 func (a *Agent) keep() {
-	ctx, cancel := context.WithTimeout(context.Background(), keepWait)
-	defer cancel()
-	if err := a.db.Sync(ctx); err != nil {
-		a.log.Warn("what was asked for is not on disk yet, an agent that is killed now forgets it", "err", err)
+	if err := a.Keep(context.Background()); err != nil {
+		a.log.Debug("what was asked for is not on disk yet, an agent that is killed now forgets it", "err", err)
 	}
+}
+
+// Keep returns when all that was asked for, and all that came of it, is on disk, or
+// says why it is not.
+func (a *Agent) Keep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, keepWait)
+	defer cancel()
+	return a.db.Sync(ctx)
 }
 
 // Known says whether the agent knows a pod, be it ending.

@@ -226,6 +226,7 @@ func (e *ending) with(ctx context.Context, s *session) error {
 				e.w.gone(p.UID)
 			}
 		}
+		clear(e.asked) // the former may not have had room to record it
 	}
 	// All are asked first, so that they end side by side.
 	for i := 0; i < len(e.pods); {
@@ -253,7 +254,15 @@ func (e *ending) with(ctx context.Context, s *session) error {
 		if err := e.w.wait(ctx, p.UID); err != nil {
 			return fmt.Errorf("cannot wait for the end of pod %s: %w", podName(p.Namespace, p.Name), err)
 		}
-		fmt.Fprintf(e.out, "%s %s\n", podName(p.Namespace, p.Name), e.done)
+		switch err := s.client.Keep(ctx); {
+		case err == nil:
+			fmt.Fprintf(e.out, "%s %s\n", podName(p.Namespace, p.Name), e.done)
+		case errors.Is(err, nodeapi.ErrCut), errors.Is(err, nodeapi.ErrMute), ctx.Err() != nil:
+			return fmt.Errorf("cannot wait for the end of pod %s: %w", podName(p.Namespace, p.Name), err)
+		default:
+			e.errs = append(e.errs, fmt.Errorf("pod %s has ended, but that can't be recorded, and it may start again when berth ends before there is room: %w",
+				podName(p.Namespace, p.Name), err))
+		}
 		e.pods = e.pods[1:]
 	}
 	return nil

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"net"
 	"os"
 	"path/filepath"
@@ -293,77 +292,6 @@ func TestAnAgentThatHangsWhileItIsUsed(t *testing.T) {
 	logs.await("line " + strconv.Itoa(last+20) + "$")
 	n.must("rm", "--force", "--grace", "0s", "stubborn", "counter")
 	logs.wait()
-}
-
-// Without its records berth can't tell what is wanted of the pods: it leaves them
-// alone, and says so, until somebody has decided.
-func TestADamagedDatabaseEndsNoPod(t *testing.T) {
-	n := newNode(t)
-	text := n.file(pod("web", "Always", 1, "serve") + pod("counter", "Always", 1, "print-lines", "0", "--rate", "10"))
-	n.must("run", "--detach", "--until", "ready", text)
-	copied, err := os.ReadFile(n.home().Database())
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := n.status("web").ContainerStatuses[0].ContainerID
-	n.killAgent()
-	garbage := bytes.Repeat([]byte{0xa5}, 200)
-	if err := os.WriteFile(n.home().Database(), garbage, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, args := range [][]string{{"ps"}, {"describe", "web"}, {"logs", "web"}, {"stop", "web"}, {"run", text}, {"run", "--detach", text}} {
-		out, code := n.berth(args...)
-		if code != 1 {
-			t.Errorf("%v ends with %d: %s", args, code, out)
-		}
-		for _, want := range []string{n.home().Database(), "damaged", "go on untouched", "default/counter, default/web", "put a copy of the file back", "berth cleanup"} {
-			if !strings.Contains(out, want) {
-				t.Errorf("%v says nothing of %q:\n%s", args, want, out)
-			}
-		}
-	}
-	if now, err := os.ReadFile(n.home().Database()); err != nil || !bytes.Equal(now, garbage) {
-		t.Errorf("the damaged file was touched: %v", err)
-	}
-	if err := os.WriteFile(n.home().Database(), copied, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	now := n.status("web")
-	if now == nil || now.ContainerStatuses[0].ContainerID != before || now.ContainerStatuses[0].RestartCount != 0 {
-		t.Errorf("with the copy back the pod is %v, and was %s", now, before)
-	}
-
-	// Cleanup gets by without it.
-	n.killAgent()
-	if err := os.WriteFile(n.home().Database(), garbage, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out := n.must("cleanup", "--force"); strings.Contains(out, "did not make") || strings.Contains(out, "is begun") {
-		t.Errorf("cleanup says: %s", out)
-	}
-	for _, left := range n.leftovers() {
-		t.Errorf("left behind: %s", left)
-	}
-}
-
-// With nothing to lose, work goes on; cleanup knows the file that was put aside.
-func TestADamagedDatabaseWithoutPods(t *testing.T) {
-	n := newNode(t)
-	job := n.file(pod("job", "Never", 1, "true"))
-	n.must("run", job)
-	if err := os.WriteFile(n.home().Database(), []byte("hello"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out := n.must("ps"); !strings.Contains(out, "a new one is begun") {
-		t.Errorf("ps says: %s", out)
-	}
-	n.must("run", job)
-	if kept, err := filepath.Glob(n.home().BrokenDatabase() + "*"); err != nil || len(kept) != 1 {
-		t.Errorf("kept are %v, %v", kept, err)
-	}
-	if out := n.must("cleanup", "--force"); strings.Contains(out, "did not make") {
-		t.Errorf("cleanup says: %s", out)
-	}
 }
 
 // What is accepted as a folder works as one: names of sockets would be too long.

@@ -117,6 +117,7 @@ func (r *run) begin(ctx context.Context, o agent.Objects) (refs []agent.Ref, ask
 		asked := time.Now()
 		refs, err := session.client.Apply(ctx, o, r.id)
 		if err == nil {
+			r.warnUnkept(ctx)
 			return refs, asked, watching, nil
 		}
 		watching.stop()
@@ -126,6 +127,15 @@ func (r *run) begin(ctx context.Context, o agent.Objects) (refs []agent.Ref, ask
 		}
 		// It was about to leave when it was found.
 		time.Sleep(pollEvery)
+	}
+}
+
+// warnUnkept says when the pods were taken, but can't be recorded.
+func (r *run) warnUnkept(ctx context.Context) {
+	err := r.session.client.Keep(ctx)
+	var said *nodeapi.Error
+	if errors.As(err, &said) { // an agent that went away is noticed elsewhere
+		r.app.note("warning: the pods can't be recorded, and are ended and forgotten when berth ends before there is room: %s", said.Message)
 	}
 }
 

@@ -141,6 +141,8 @@ func (f *fakeAgent) Describe(uids []types.UID) (all []agent.Description) {
 
 func (f *fakeAgent) Trouble() error { return nil }
 
+func (f *fakeAgent) Keep(context.Context) error { return nil }
+
 func (f *fakeAgent) Known(uid types.UID) bool {
 	return slices.ContainsFunc(f.Pods(), func(p *corev1.Pod) bool { return p.UID == uid })
 }

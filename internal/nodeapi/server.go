@@ -43,6 +43,8 @@ type Agent interface {
 	TimeOut(uid types.UID, waited time.Duration, why string, grace *int64) bool
 	// Known says whether something of the pod is left.
 	Known(uid types.UID) bool
+	// Keep returns when all that was asked for is on disk, or says why it is not.
+	Keep(ctx context.Context) error
 	// LogDir is the folder of a container's log files.
 	LogDir(uid types.UID, container string) (string, bool)
 	// Trouble says what keeps the agent from doing anything to containers; nil: nothing
@@ -98,6 +100,7 @@ func New(cfg Config) (*Server, error) {
 		"POST /berth/v1/leave":                       s.leave,
 		"POST /berth/v1/apply":                       s.apply,
 		"POST /berth/v1/told":                        s.told,
+		"POST " + keepPath:                           s.keep,
 		"GET /berth/v1/describe":                     s.describe,
 		"GET /berth/v1/watch":                        s.watch,
 		"GET /berth/v1/logs":                         s.logs,
