@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // DefaultRoot is where a machine's own berth keeps its things.
@@ -104,10 +106,13 @@ func resolve(what, path string, limit int) (string, error) {
 	for {
 		real, err := filepath.EvalSymlinks(abs)
 		if err == nil {
+			if info, err := os.Stat(real); err == nil && !info.IsDir() {
+				return "", fmt.Errorf("cannot use the %s %s: %s is a file, not a folder; choose another", what, filepath.Join(real, rest), real)
+			}
 			abs = filepath.Join(real, rest)
 			break
 		}
-		if !errors.Is(err, os.ErrNotExist) {
+		if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
 			return "", fmt.Errorf("cannot find the %s: %w", what, err)
 		}
 		if target, err := os.Readlink(abs); err == nil {

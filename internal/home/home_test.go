@@ -264,6 +264,24 @@ func TestPathsThatContainersCannotUse(t *testing.T) {
 	}
 }
 
+func TestAFileIsNoFolder(t *testing.T) {
+	d := temp(t)
+	if err := os.WriteFile(d+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, c := range map[string][2]string{
+		"the root " + d + "/file":                 {d + "/file", ""},
+		"the run folder " + d + "/file":           {d + "/ok", d + "/file"},
+		"the root " + d + "/file/below":           {d + "/file/below", ""},
+		"the run folder " + d + "/file/far/below": {d + "/ok", d + "/file/far/below"},
+	} {
+		want := "cannot use " + path + ": " + d + "/file is a file, not a folder; choose another"
+		if _, err := Find(c[0], c[1]); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
 func TestDamagedMarker(t *testing.T) {
 	d := temp(t)
 	h := find(t, d+"/root", d+"/run")
