@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -56,6 +57,19 @@ func TestWrongCommandLines(t *testing.T) {
 		out, code := call(strings.Fields(line)...)
 		if code != exitUsage || !strings.Contains(out, want) || !strings.HasPrefix(out, "berth: ") {
 			t.Errorf("berth %s ends with %d: %s", line, code, out)
+		}
+	}
+}
+
+func TestManifestsWithoutPodsAreToldWhatIsMissing(t *testing.T) {
+	for text, want := range map[string]string{
+		"kind: ConfigMap": "name the files of pods that use what is in there as well",
+		"kind: Secret":    "name the files of pods that use what is in there as well",
+	} {
+		in := strings.NewReader("apiVersion: v1\n" + text + "\nmetadata: {name: web}\n")
+		_, err := (&app{in: in, err: io.Discard}).load([]string{"-"})
+		if err == nil || !strings.Contains(err.Error(), "no pod is in what came on standard input; "+want) {
+			t.Errorf("%s: %v", text, err)
 		}
 	}
 }

@@ -16,7 +16,8 @@ func runCommand(a *app) *cobra.Command {
 		Use:   "run FILE...",
 		Short: "Run the pods of manifests and watch them",
 		Long: `Run the pods of manifests: YAML or JSON files, folders, or - for standard input.
-Pod, ConfigMap, Secret and List are understood.
+Pod, ConfigMap, Secret and List are understood. A pod waits for a ConfigMap or
+Secret that is missing: name the files of both, and it goes on.
 
 berth run stays, shows what happens and what the containers write, and ends when
 all pods have ended. Its exit code is 0 if all succeeded; that of the failed
@@ -153,6 +154,9 @@ func (a *app) load(files []string) (agent.Objects, error) {
 		return agent.Objects{}, err
 	}
 	if len(set.Pods) == 0 {
+		if len(set.ConfigMaps)+len(set.Secrets) > 0 {
+			return agent.Objects{}, usageError("no pod is in %s; name the files of pods that use what is in there as well", fileNames(files))
+		}
 		return agent.Objects{}, usageError("no pod is in %s", fileNames(files))
 	}
 	return agent.Objects{Pods: set.Pods, ConfigMaps: set.ConfigMaps, Secrets: set.Secrets}, nil

@@ -173,7 +173,7 @@ func optional(isOptional *bool, err error) (string, bool, error) {
 }
 
 func missing(kind, namespace, name string) error {
-	return fmt.Errorf("%s %q not found in namespace %s; create it, or mark the reference optional", kind, name, namespace)
+	return fmt.Errorf("%s %q not found in namespace %s; run its manifest together with the pod's, or mark the reference optional", kind, name, namespace)
 }
 
 func missingKey(kind, namespace, name, key string) error {

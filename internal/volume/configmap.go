@@ -18,7 +18,7 @@ func (p Payload) addConfigMap(pod *corev1.Pod, s *corev1.ConfigMapProjection, ha
 		if isTrue(s.Optional) {
 			return nil
 		}
-		return fmt.Errorf("configmap %q not found in namespace %s; create it, or mark the source optional", s.Name, pod.Namespace)
+		return fmt.Errorf("configmap %q not found in namespace %s; run its manifest together with the pod's, or mark the source optional", s.Name, pod.Namespace)
 	}
 	data := make(map[string][]byte, len(cm.Data)+len(cm.BinaryData))
 	for key, value := range cm.BinaryData {

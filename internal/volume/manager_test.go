@@ -336,7 +336,7 @@ func TestErrorsNameVolumeObjectAndKey(t *testing.T) {
 		s       sources
 		want    string // all parts must be in the error
 	}{
-		"a missing configmap":        {"volumes: [{name: v, configMap: {name: nope}}]", sources{}, `cannot prepare volume "v": configmap "nope" not found in namespace default`},
+		"a missing configmap":        {"volumes: [{name: v, configMap: {name: nope}}]", sources{}, `cannot prepare volume "v": configmap "nope" not found in namespace default; run its manifest together with the pod's`},
 		"a missing key":              {"volumes: [{name: v, configMap: {name: web, items: [{key: k, path: p}]}}]", sources{configMaps: web}, `key "k" not found in configmap default/web`},
 		"a missing secret":           {"volumes: [{name: v, secret: {secretName: nope}}]", sources{}, `secret "nope" not found`},
 		"two problems at once":       {"volumes: [{name: v, secret: {secretName: a}}, {name: w, configMap: {name: b}}]", sources{}, `volume "v"|secret "a"|volume "w"|configmap "b"`},

@@ -23,7 +23,7 @@ func (p Payload) addSecret(pod *corev1.Pod, s *corev1.SecretProjection, have obj
 		if isTrue(s.Optional) {
 			return nil
 		}
-		return fmt.Errorf("secret %q not found in namespace %s; create it, or mark the source optional", s.Name, pod.Namespace)
+		return fmt.Errorf("secret %q not found in namespace %s; run its manifest together with the pod's, or mark the source optional", s.Name, pod.Namespace)
 	}
 	return p.addKeys(fmt.Sprintf("secret %s/%s", pod.Namespace, s.Name), secret.Data, s.Items, isTrue(s.Optional), d)
 }
