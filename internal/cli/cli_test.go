@@ -36,6 +36,7 @@ func TestWrongCommandLines(t *testing.T) {
 		"stop --grace 5 web":              `--grace is "5", want a time such as 5s`,
 		"rm --grace 5 web":                `--grace is "5", want a time such as 5s`,
 		"logs --since 5 web":              `--since is "5", want a time such as 5s`,
+		"run -d --until done x":           "--detach does not wait, --until done does",
 		"run -d --timeout 5s x":           "--timeout has nothing to wait for",
 		"run -o xml x":                    `-o is "xml", want auto, live, plain or json`,
 		"run -o live x":                   "-o live needs a terminal",

@@ -106,6 +106,9 @@ func (o *runOptions) complete(cmd *cobra.Command) error {
 	}
 	o.follow = !o.detach || given
 	o.leave = o.detach || o.until == "ready"
+	if o.detach && o.until == "done" && given {
+		return usageError("--detach does not wait, --until done does: leave out one of them")
+	}
 	if !o.follow && o.timeout > 0 {
 		return usageError("--timeout has nothing to wait for: say --until ready as well")
 	}
