@@ -166,15 +166,22 @@ func TestStartErrorsSayWhyAndLeaveNothing(t *testing.T) {
 		"no-such-rlimit": {func(s *specs.Spec) { s.Process.Rlimits = []specs.POSIXRlimit{{Type: "RLIMIT_X"}} }, shim.StartFailed, "RLIMIT_X"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := n.Create(n.ctx, n.bundle(name, tc.change, "true"))
-			var se *shim.StartError
-			if !errors.As(err, &se) {
-				t.Fatalf("error is %v, want a StartError", err)
-			}
-			if se.Reason != tc.reason || !strings.Contains(se.Message, tc.text) {
-				t.Errorf("reason %s, message %q; want %s, …%s…", se.Reason, se.Message, tc.reason, tc.text)
-			}
+			mustNotCreate(t, n, n.bundle(name, tc.change, "true"), tc.reason, tc.text)
 		})
+	}
+}
+
+// mustNotCreate fails unless a container can't be created, for a reason and with
+// words that hold text, and nothing is left of it.
+func mustNotCreate(t *testing.T, n *node, r shim.CreateRequest, reason, text string) {
+	t.Helper()
+	_, err := n.Create(n.ctx, r)
+	var se *shim.StartError
+	if !errors.As(err, &se) {
+		t.Fatalf("error is %v, want a StartError", err)
+	}
+	if se.Reason != reason || !strings.Contains(se.Message, text) {
+		t.Errorf("reason %s, message %q; want %s, …%s…", se.Reason, se.Message, reason, text)
 	}
 	if list, err := n.List(n.ctx); err != nil || len(list) != 0 {
 		t.Errorf("left: %v, %v", list, err)

@@ -3,7 +3,6 @@ package shim_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -111,18 +110,8 @@ func testProgramsStartErrors(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(n.dir, "image", "text"), []byte("no program"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			_, err := n.Create(n.ctx, r)
-			var se *shim.StartError
-			if !errors.As(err, &se) {
-				t.Fatalf("error is %v, want a StartError", err)
-			}
-			if se.Reason != tc.reason || !strings.Contains(se.Message, tc.text) {
-				t.Errorf("reason %s, message %q; want %s, …%s…", se.Reason, se.Message, tc.reason, tc.text)
-			}
+			mustNotCreate(t, n, r, tc.reason, tc.text)
 		})
-	}
-	if list, err := n.List(n.ctx); err != nil || len(list) != 0 {
-		t.Errorf("left: %v, %v", list, err)
 	}
 }
 
