@@ -215,9 +215,9 @@ web/app: completed
 		"it is another container now": {[]agent.Event{
 			{Type: "Normal", Reason: "Killing", Message: "Container app definition changed, will be restarted"},
 		}, `web/app: running
-web/app: killing: definition changed, will be restarted
-web/app: killed: definition changed, will be restarted
-web/app: CrashLoopBackOff: killed: definition changed, will be restarted (back-off 10s)
+web/app: killing: definition changed
+web/app: killed: definition changed
+web/app: CrashLoopBackOff: killed: definition changed (back-off 10s)
 web/app: running again, restart 1
 web/app: completed
 `},

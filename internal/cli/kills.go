@@ -35,8 +35,9 @@ func (k *kills) note(e *agent.Event, at time.Time) {
 	case e.Reason == "FailedPostStartHook":
 		k.causes[e.Container+" postStart hook"] = e
 	case e.Reason == "Killing" && !endsPod(e):
-		is := killing{at: at, why: strings.TrimPrefix(e.Message, "Container "+e.Container+" ")}
-		failed, isProbe := strings.CutPrefix(strings.TrimSuffix(is.why, ", will be restarted"), "failed ")
+		why := strings.TrimPrefix(e.Message, "Container "+e.Container+" ")
+		is := killing{at: at, why: strings.TrimSuffix(why, ", will be restarted")}
+		failed, isProbe := strings.CutPrefix(is.why, "failed ")
 		switch {
 		case isProbe:
 			is.what = failed
